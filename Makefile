@@ -1,0 +1,71 @@
+# A thin front for CMake's presets. `make` alone says what there is.
+
+JOBS ?= $(shell nproc)
+# Tests run beside each other; those labelled stress run alone whatever this says.
+TEST_JOBS ?= 2
+# GCC 12's ThreadSanitizer cannot map its shadow where the kernel randomises more than 28 bits.
+NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-ci run test test-debug test-asan test-tsan test-aarch64 test-clang bench \
+	format format-check tidy clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what `make run` and `make test` need and this machine lacks
+	@tools/install-deps
+
+setup-ci: ## install what all targets need
+	@tools/install-deps --ci
+
+# $(call build,preset[,target])
+define build
+cmake --preset $(1)
+cmake --build --preset $(1) --parallel $(JOBS) $(if $(2),--target $(2))
+endef
+
+run: setup ## build the demo (examples/hello) and run it
+	$(call build,release,example_hello)
+	build/release/examples/hello
+
+test: setup ## build, and run all tests
+	$(call build,release)
+	ctest --preset release --parallel $(TEST_JOBS)
+
+test-debug: setup ## the same, with assertions on hot paths
+	$(call build,debug)
+	ctest --preset debug --parallel $(TEST_JOBS)
+
+test-asan: setup ## the same, with AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call build,asan)
+	ctest --preset asan --parallel $(TEST_JOBS)
+
+test-tsan: setup ## the same, with ThreadSanitizer
+	$(call build,tsan)
+	$(NO_ASLR) ctest --preset tsan --parallel $(TEST_JOBS)
+
+test-aarch64: setup-ci ## the same, for aarch64 under qemu
+	$(call build,aarch64)
+	ctest --preset aarch64 --parallel $(TEST_JOBS)
+
+test-clang: setup-ci ## the same, with clang++-19
+	$(call build,clang)
+	ctest --preset clang --parallel $(TEST_JOBS)
+
+bench: setup ## measure weft beside other runtimes
+	$(call build,release)
+	bench/versus/run
+
+format: setup-ci ## format every C++ file
+	tools/format
+
+format-check: setup-ci ## fail if a C++ file is not formatted
+	tools/format --check
+
+tidy: setup-ci ## run clang-tidy over the tree
+	$(call build,clang)
+	run-clang-tidy-19 -quiet -j $(JOBS) -p build/clang '^$(CURDIR)/(src|tests|bench|examples)/'
+
+clean: ## remove everything built
+	rm -rf build

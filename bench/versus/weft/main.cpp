@@ -1,0 +1,233 @@
+// main.cpp: weft's entry in the comparison. The work of each case is bench/versus/spec.md's, the
+// same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS
+#include <weft/weft.hpp>
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+double cpu_ms() {
+  rusage r{};
+  getrusage(RUSAGE_SELF, &r);
+  const auto ms = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_usec) / 1e3;
+  };
+  return ms(r.ru_utime) + ms(r.ru_stime);
+}
+
+double resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmRSS:")) return std::strtod(line.c_str() + 6, nullptr) * 1024;
+  }
+  return 0;
+}
+
+std::size_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
+}
+
+void require(bool ok, const char* what) {
+  if (ok) return;
+  std::fprintf(stderr, "wrong result: %s\n", what);
+  std::_Exit(1);
+}
+
+volatile std::uint64_t sink;
+
+// A dependent chain of n multiply-adds: the same few cycles each in every language.
+[[gnu::noinline]] void work(int n) {
+  auto x = static_cast<std::uint64_t>(n);
+  for (int i = 0; i < n; ++i) x = x * 6364136223846793005u + 1;
+  if (x == 42) sink = x;
+}
+
+int fib(int n) {
+  if (n < 2) return n;
+  auto left = weft::async(fib, n - 1);
+  const int right = fib(n - 2);
+  return left.get() + right;
+}
+
+struct figure {
+  double value;
+  const char* unit = "ns";
+};
+
+class stopwatch {
+ public:
+  double ns() const {
+    return std::chrono::duration<double, std::nano>(steady::now() - start_).count();
+  }
+  double ns_per(double n) const { return ns() / n; }
+
+ private:
+  steady::time_point start_ = steady::now();
+};
+
+figure spawn() {
+  const stopwatch watch;
+  std::atomic<int> ran{0};
+  for (int round = 0; round < 1000; ++round) {
+    weft::wait_group group;
+    group.add(1000);
+    for (int i = 0; i < 1000; ++i) weft::go([&group] { group.done(); });
+    group.wait();
+    ran.fetch_add(1000, std::memory_order_relaxed);
+  }
+  require(ran == 1'000'000, "spawn");
+  return {watch.ns_per(1e6)};
+}
+
+figure yield() {
+  constexpr int n = 3'000'000;
+  const stopwatch watch;
+  weft::wait_group group;
+  std::atomic<int> yields{0};
+  for (int g = 0; g < 2; ++g) {
+    group.go([&] {
+      for (int i = 0; i < n; ++i) weft::this_goroutine::yield();
+      yields.fetch_add(n, std::memory_order_relaxed);
+    });
+  }
+  group.wait();
+  require(yields == 2 * n, "yield");
+  return {watch.ns_per(2.0 * n)};
+}
+
+figure fib_case() {
+  const stopwatch watch;
+  require(fib(27) == 196'418, "fib");
+  return {watch.ns() / 1e6, "ms"};
+}
+
+figure sleep_case() {
+  weft::wait_group group;
+  std::atomic<int> slept{0};
+  for (int i = 0; i < 100'000; ++i) {
+    group.go([&slept, i] {
+      weft::this_goroutine::sleep_for(std::chrono::milliseconds(i % 100 + 1));
+      slept.fetch_add(1, std::memory_order_relaxed);
+    });
+  }
+  group.wait();
+  require(slept == 100'000, "sleep");
+  return {cpu_ms(), "ms-cpu"};
+}
+
+figure parked() {
+  constexpr int n = 1'000'000;
+  weft::wait_group gate;
+  gate.add(1);
+  const double base = resident_bytes();
+  const stopwatch watch;
+  weft::wait_group arrived;
+  weft::wait_group gone;
+  for (int i = 0; i < n; ++i) {
+    arrived.add(1);
+    gone.add(1);
+    weft::go([&] {
+      arrived.done();
+      gate.wait();
+      gone.done();
+    });
+  }
+  arrived.wait();
+  weft::this_goroutine::sleep_for(50ms);
+  const double each = watch.ns_per(n);
+  require(weft::num_goroutine() == n + 1, "parked");
+  const double bytes = (resident_bytes() - base) / n;
+  std::fprintf(stderr, "parked: %.0f ns each to spawn and park, %zu mappings\n", each, mappings());
+  gate.done();
+  gone.wait();
+  return {bytes, "B"};
+}
+
+figure idle() {
+  weft::wait_group gate;
+  gate.add(1);
+  weft::wait_group gone;
+  for (int i = 0; i < 10'000; ++i) gone.go([&] { gate.wait(); });
+  weft::this_goroutine::sleep_for(100ms);
+  const double base = cpu_ms();
+  weft::this_goroutine::sleep_for(3s);
+  const double used = cpu_ms() - base;
+  gate.done();
+  gone.wait();
+  return {used, "ms-cpu"};
+}
+
+figure grain(int size) {
+  const int n = 40'000'000 / (size + 200);
+  const stopwatch watch;
+  weft::wait_group group;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < n; ++i) {
+    group.add(1);
+    weft::go([&group, size] {
+      work(size);
+      group.done();
+    });
+  }
+  group.wait();
+  return {watch.ns_per(n)};
+}
+
+figure start() {
+  std::vector<double> late;
+  for (int i = 0; i < 500; ++i) {
+    const auto begin = steady::now();
+    auto ran = weft::async([begin] { return steady::now() - begin; });
+    work(300'000);
+    late.push_back(std::chrono::duration<double, std::nano>(ran.get()).count());
+    weft::this_goroutine::sleep_for(200us);
+  }
+  std::sort(late.begin(), late.end());
+  return {late[250]};
+}
+
+figure measure(std::string_view name) {
+  if (name == "spawn") return spawn();
+  if (name == "yield") return yield();
+  if (name == "fib") return fib_case();
+  if (name == "sleep") return sleep_case();
+  if (name == "parked") return parked();
+  if (name == "idle") return idle();
+  if (name == "start") return start();
+  if (name.starts_with("grain")) return grain(std::atoi(name.data() + 5));
+  std::fprintf(stderr, "weft_bench: there is no case %s\n", name.data());
+  std::exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr,
+                 "usage: %s CASE PROCESSORS\n"
+                 "cases: spawn yield fib sleep parked idle start grain200 grain1000 grain5000 "
+                 "grain20000\n",
+                 argv[0]);
+    return 2;
+  }
+  const int procs = std::atoi(argv[2]);
+  weft::max_procs(procs);
+  figure f{};
+  weft::run([&] { f = measure(argv[1]); });
+  std::printf("%s %d %.1f %s\n", argv[1], procs, f.value, f.unit);
+}

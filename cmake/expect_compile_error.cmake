@@ -1,0 +1,20 @@
+# cmake -DCOMPILER= -DFLAGS= -DSOURCE= -P expect_compile_error.cmake
+#
+# Passes if SOURCE does not compile and the compiler's words match the regex of the file's line
+# "// expect: <regex>". The second half matters: a file with a typing error does not compile either.
+
+file(STRINGS ${SOURCE} expect REGEX "^// expect: " LIMIT_COUNT 1)
+if(expect STREQUAL "")
+  message(FATAL_ERROR "${SOURCE} has no line \"// expect: <regex>\"")
+endif()
+string(REGEX REPLACE "^// expect: " "" expect "${expect}")
+
+set(ENV{LC_ALL} C)
+execute_process(COMMAND ${COMPILER} ${FLAGS} -fsyntax-only ${SOURCE} RESULT_VARIABLE result
+                OUTPUT_VARIABLE output ERROR_VARIABLE output)
+if(result EQUAL 0)
+  message(FATAL_ERROR "${SOURCE} compiles, and must not")
+endif()
+if(NOT output MATCHES "${expect}")
+  message(FATAL_ERROR "${SOURCE} does not compile, but not for the reason \"${expect}\":\n${output}")
+endif()

@@ -1,0 +1,115 @@
+// future_state.hpp: what a future and its goroutine share: a result, an exception or neither yet.
+#pragma once
+
+#include <weft/detail/wait_group_core.hpp>
+
+#include <atomic>
+#include <exception>
+#include <future>
+#include <memory>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace weft::detail {
+
+// Calls call(argument) and keeps what it throws in `thrown`. this_goroutine::exit passes through.
+WEFT_API void call_capturing(void (*call)(void*), void* argument, std::exception_ptr& thrown);
+
+// Throws: std::future_error.
+[[noreturn]] WEFT_API void throw_future_error(std::future_errc why);
+WEFT_API std::exception_ptr make_broken_promise();
+
+class future_state_base {
+ public:
+  future_state_base() = default;
+  future_state_base(const future_state_base&) = delete;
+  future_state_base& operator=(const future_state_base&) = delete;
+  virtual ~future_state_base() = default;
+
+  void wait() { done_.wait(wait_reason::future); }
+  bool wait_until(std::int64_t deadline_ns) {
+    return done_.wait_until(wait_reason::future, deadline_ns);
+  }
+  bool is_done() const noexcept { return done_.is_zero(); }
+
+  // One reference is the future's, one the goroutine's.
+  // [F1] drop (release) -> the last drop (acquire): all use of the state.
+  void drop() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;  // [F1]
+  }
+
+ protected:
+  void finish() noexcept { done_.sub(1); }
+  std::exception_ptr thrown_;  // before finish(): the goroutine; after wait(): the future
+
+ private:
+  std::atomic<int> references_{2};
+  wait_group_core<seam> done_{1};
+};
+
+template <class R>
+class future_state : public future_state_base {
+ public:
+  using value_type =
+      std::conditional_t<std::is_void_v<R>, std::monostate,
+                         std::conditional_t<std::is_reference_v<R>,
+                                            std::add_pointer_t<std::remove_reference_t<R>>, R>>;
+
+  R take() {
+    if (thrown_ != nullptr) std::rethrow_exception(std::move(thrown_));
+    if constexpr (std::is_void_v<R>) {
+      return;
+    } else if constexpr (std::is_reference_v<R>) {
+      return static_cast<R>(**value_);
+    } else {
+      return std::move(*value_);
+    }
+  }
+
+ protected:
+  std::optional<value_type> value_;
+};
+
+// The state together with what has to be called.
+template <class R, class Task>
+class async_state final : public future_state<R> {
+ public:
+  template <class... A>
+  explicit async_state(A&&... args) : call_(std::in_place, std::forward<A>(args)...) {}
+
+  // On the goroutine. Drops its reference.
+  static void run(async_state* state) {
+    struct finisher {
+      async_state* state;
+      ~finisher() {
+        // Neither value nor exception: the goroutine was ended by this_goroutine::exit.
+        if (!state->value_ && state->thrown_ == nullptr) state->thrown_ = make_broken_promise();
+        state->call_.reset();  // what the callable holds is released before the future is ready
+        state->finish();
+        state->drop();
+      }
+    };
+    const finisher f{state};
+    call_capturing(
+        [](void* argument) {
+          auto* const self = static_cast<async_state*>(argument);
+          if constexpr (std::is_void_v<R>) {
+            self->call_->result();
+            self->value_.emplace();
+          } else if constexpr (std::is_reference_v<R>) {
+            self->value_.emplace(std::addressof(self->call_->result()));
+          } else {
+            self->value_.emplace(self->call_->result());
+          }
+        },
+        state, state->thrown_);
+  }
+
+ private:
+  std::optional<Task> call_;
+};
+
+}  // namespace weft::detail

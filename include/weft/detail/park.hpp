@@ -1,0 +1,108 @@
+// park.hpp: the whole seam between the primitives (channels, locks, wait groups) and the scheduler.
+//
+// A primitive keeps its own queue of waiters. To wait, it
+//
+//     goroutine* self = prepare_park(reason);   // inside the runtime from here on
+//     ... lock the primitive, look again; if there is nothing to wait for: unlock, cancel_park()
+//     ... put `self` into the queue, unlock
+//     park();                                   // goes on after ready(self); outside again
+//
+// and whoever takes `self` out of the queue calls ready(self), exactly once, at any time after it
+// became visible there, even before park() has begun. A plain thread has a goroutine* of its own
+// and all of this works for it: it sleeps, instead of parking.
+//
+// "Inside the runtime" means that the monitor will not pause or detach the caller; so a primitive
+// holds its own short locks only inside. Nothing may be allocated, thrown or called back there.
+#pragma once
+
+#include <weft/detail/config.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace weft::sched {
+struct goroutine;
+}
+
+namespace weft::detail {
+
+using sched::goroutine;
+
+// What a goroutine waits for, as dumps and traces tell it.
+enum class wait_reason : std::uint8_t {
+  none,
+  sleep,
+  wait_group,
+  future,
+  chan_receive,
+  chan_send,
+  chan_receive_nil,
+  chan_send_nil,
+  select,
+  select_empty,
+  mutex,
+  shared_mutex_shared,
+  shared_mutex,
+  condition,
+  semaphore,
+  latch,
+  barrier,
+  io,
+  run,
+};
+
+WEFT_API std::string_view to_string(wait_reason reason) noexcept;
+
+// Enters the runtime and marks the caller as waiting. Returns: the caller.
+WEFT_API goroutine* prepare_park(wait_reason reason);
+
+// Undoes prepare_park. Requires: nobody can find the caller any more.
+WEFT_API void cancel_park() noexcept;
+
+// Parks. Requires: prepare_park. Blocks: the goroutine (or plain thread), until ready().
+WEFT_API void park() noexcept;
+
+// The same until `deadline_ns` of the runtime's clock. Then give_up(argument) is called, inside the
+// runtime and perhaps on another thread: it takes the caller out of its queue and returns true, or
+// returns false if a waker has done so already.
+// Returns: false if it gave up.
+WEFT_API bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept;
+
+// Lets a goroutine go on: it runs next on the caller's processor. From a plain thread it goes to
+// the global queue.
+WEFT_API void ready(goroutine* g) noexcept;
+
+// Entering and leaving the runtime around a primitive's own lock, without parking.
+WEFT_API void enter_runtime();
+WEFT_API void leave_runtime() noexcept;
+
+class runtime_section {
+ public:
+  runtime_section() { enter_runtime(); }
+  runtime_section(const runtime_section&) = delete;
+  runtime_section& operator=(const runtime_section&) = delete;
+  ~runtime_section() { leave_runtime(); }
+};
+
+// One turn of a loop that waits for another thread to leave a short critical section.
+WEFT_API void relax(int turn) noexcept;
+
+// What the lock-free cores of the primitives are written against; tests substitute their own.
+struct seam {
+  template <class T>
+  using atomic = std::atomic<T>;
+  using waiter = goroutine*;
+  using section = runtime_section;
+
+  static waiter prepare_park(wait_reason reason) { return detail::prepare_park(reason); }
+  static void cancel_park() noexcept { detail::cancel_park(); }
+  static void park() noexcept { detail::park(); }
+  static bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* arg) noexcept {
+    return detail::park_until(deadline_ns, give_up, arg);
+  }
+  static void ready(waiter w) noexcept { detail::ready(w); }
+  static void relax(int turn) noexcept { detail::relax(turn); }
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,113 @@
+// task.hpp: a callable with its arguments on its way to a new goroutine.
+//
+// A goroutine's record has room for a callable of 128 bytes, so starting one allocates nothing; a
+// larger one goes to the heap. The record is taken and published by two calls into the runtime;
+// between them, in user mode, the callable is built in place, and may throw.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/park.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <new>
+#include <source_location>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+// How a goroutine is to be started.
+struct go_options {
+  std::string_view name = {};  // copied
+  std::size_t stack_size = 0;  // bytes of reserve, at most 1 GiB; 0: the default
+  std::source_location where = std::source_location::current();
+};
+
+namespace detail {
+
+inline constexpr std::size_t task_bytes = 128;
+inline constexpr std::size_t task_align = 16;
+
+enum class start_as : unsigned char { child, main };
+
+// Takes an unused record. Throws: std::system_error if there is none, std::bad_alloc.
+WEFT_API goroutine* begin_start(start_as who);
+WEFT_API goroutine* begin_start(const go_options& options);
+// The room for the callable in the record.
+WEFT_API void* task_storage(goroutine* g) noexcept;
+// Lets the goroutine run invoke(storage). Or gives the record back.
+WEFT_API void commit_start(goroutine* g, void (*invoke)(void* storage)) noexcept;
+WEFT_API void abort_start(goroutine* g) noexcept;
+
+template <class F, class... Args>
+class task {
+ public:
+  template <class G, class... A>
+  explicit task(G&& f, A&&... args) : call_(std::forward<G>(f), std::forward<A>(args)...) {}
+
+  void run() {
+    std::apply([](auto&&... parts) { std::invoke(std::move(parts)...); }, std::move(call_));
+  }
+
+  decltype(auto) result() {
+    return std::apply(
+        [](auto&&... parts) -> decltype(auto) { return std::invoke(std::move(parts)...); },
+        std::move(call_));
+  }
+
+  static constexpr bool fits =
+      sizeof(std::tuple<F, Args...>) <= task_bytes && alignof(std::tuple<F, Args...>) <= task_align;
+
+ private:
+  std::tuple<F, Args...> call_;
+};
+
+// Runs and destroys a task in its record. The destructor also runs when the goroutine is unwound.
+template <class Task>
+void invoke_in_place(void* storage) {
+  struct destroyer {
+    Task* task;
+    ~destroyer() { std::destroy_at(task); }
+  };
+  const destroyer d{std::launder(static_cast<Task*>(storage))};
+  d.task->run();
+}
+
+template <class Task>
+void invoke_from_heap(void* storage) {
+  const std::unique_ptr<Task> owned(*static_cast<Task**>(storage));
+  owned->run();
+}
+
+// Inlined all the way, so that the return address that commit_start() keeps lies in the user's
+// code.
+template <class Options, class F, class... Args>
+[[gnu::always_inline]] inline void start(const Options& options, F&& f, Args&&... args) {
+  using task_type = task<std::decay_t<F>, std::decay_t<Args>...>;
+  goroutine* const g = begin_start(options);
+  if constexpr (task_type::fits && std::is_nothrow_constructible_v<std::decay_t<F>, F> &&
+                (std::is_nothrow_constructible_v<std::decay_t<Args>, Args> && ...)) {
+    ::new (task_storage(g)) task_type(std::forward<F>(f), std::forward<Args>(args)...);
+    commit_start(g, &invoke_in_place<task_type>);
+  } else {
+    try {
+      if constexpr (task_type::fits) {
+        ::new (task_storage(g)) task_type(std::forward<F>(f), std::forward<Args>(args)...);
+      } else {
+        *static_cast<task_type**>(task_storage(g)) =
+            new task_type(std::forward<F>(f), std::forward<Args>(args)...);
+      }
+    } catch (...) {
+      abort_start(g);
+      throw;
+    }
+    commit_start(g, task_type::fits ? &invoke_in_place<task_type> : &invoke_from_heap<task_type>);
+  }
+}
+
+}  // namespace detail
+}  // namespace weft

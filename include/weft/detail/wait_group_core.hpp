@@ -1,0 +1,190 @@
+// wait_group_core.hpp: the counter that goroutines wait on; wait_group, future and run use it.
+//
+// One 64-bit word: the counter in the upper half, two flags in the lower. Waiters hang in a list of
+// nodes on their own stacks, guarded by the flag `locked`; the flag `waited` says the list is not
+// empty.
+//
+//   done, not the last        one fetch_sub
+//   done, the last            one fetch_sub; if `waited` was set it takes the list, clears the
+//                             flags and then readies everyone
+//   wait, counter 0           one load
+//   wait, counter not 0       lock, push a node, unlock and set `waited`, park
+//
+// Invariants:
+//   I1  `waited` is set only by a step that sees the counter above 0, so the done that brings the
+//       counter to 0 sees it and is the one that must release the waiters.
+//   I2  Nobody touches the core after the step that lets wait() return: for a done that is not
+//       responsible that step is its fetch_sub; for the one that is, clearing the flags. A wait()
+//       that finds the counter 0 but a flag set stays until the flags are gone.
+//
+// Memory order:
+//   [D1] done's release -> wait's acquire: what came before done is visible after wait. The chain
+//        of fetch_subs keeps every earlier done's release.
+//   [D2] unlock's release -> lock's acquire: the list.
+#pragma once
+
+#include <weft/detail/park.hpp>
+
+#include <cstdint>
+
+namespace weft::detail {
+
+template <class Seam>
+class wait_group_core {
+ public:
+  explicit wait_group_core(std::uint32_t count = 0) noexcept
+      : word_(std::uint64_t{count} << count_shift) {}
+  wait_group_core(const wait_group_core&) = delete;
+  wait_group_core& operator=(const wait_group_core&) = delete;
+
+  void add(std::uint32_t n) noexcept {
+    // relaxed: adding publishes nothing; the matching done does.
+    word_.fetch_add(std::uint64_t{n} << count_shift, std::memory_order_relaxed);
+  }
+
+  // Takes `n` off. Returns: false if the counter would have gone below 0; it is unchanged then.
+  bool sub(std::uint32_t n) noexcept {
+    const std::uint64_t before =
+        word_.fetch_sub(std::uint64_t{n} << count_shift, std::memory_order_acq_rel);  // [D1]
+    const std::uint32_t count = count_of(before);
+    if (count < n) [[unlikely]] {
+      // Somebody may have begun to wait on the counter's short trip below 0: I1 for the way back.
+      const std::uint64_t back =
+          word_.fetch_add(std::uint64_t{n} << count_shift, std::memory_order_acq_rel);
+      if (count_of(back) + n == 0 && (back & waited) != 0) release();
+      return false;
+    }
+    if (count == n && (before & waited) != 0) [[unlikely]]
+      release();
+    return true;
+  }
+
+  bool is_zero() const noexcept {
+    return word_.load(std::memory_order_acquire) == 0;  // [D1] and I2: no flag set either
+  }
+
+  // Blocks: the goroutine, until the counter is 0.
+  void wait(wait_reason reason) {
+    if (!is_zero()) wait_slow(reason, no_deadline);
+  }
+
+  // Returns: false if `deadline_ns` passed first.
+  bool wait_until(wait_reason reason, std::int64_t deadline_ns) {
+    return is_zero() || wait_slow(reason, deadline_ns);
+  }
+
+ private:
+  static constexpr std::uint64_t locked = 1;
+  static constexpr std::uint64_t waited = 2;
+  static constexpr int count_shift = 32;
+  static constexpr std::int64_t no_deadline = INT64_MAX;
+
+  struct node {
+    node* next = nullptr;
+    typename Seam::waiter who{};
+    wait_group_core* core = nullptr;
+  };
+
+  static std::uint32_t count_of(std::uint64_t word) noexcept {
+    return static_cast<std::uint32_t>(word >> count_shift);
+  }
+
+  // Locks the list while `wanted(word)` holds. Returns: false as soon as it does not.
+  template <class Wanted>
+  bool lock_while(Wanted wanted) noexcept {
+    std::uint64_t word = word_.load(std::memory_order_acquire);
+    for (int turn = 0; wanted(word);) {
+      if ((word & locked) != 0) {
+        Seam::relax(turn++);
+        word = word_.load(std::memory_order_acquire);
+      } else if (word_.compare_exchange_weak(word, word | locked, std::memory_order_acquire,
+                                             std::memory_order_acquire)) {  // [D2]
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool wait_slow(wait_reason reason, std::int64_t deadline_ns) {
+    node self;
+    self.who = Seam::prepare_park(reason);
+    self.core = this;
+    if (!lock_while([](std::uint64_t word) { return count_of(word) != 0; })) {
+      Seam::cancel_park();
+      await_release();
+      return true;
+    }
+    self.next = waiters_;
+    waiters_ = &self;
+    std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    for (;;) {
+      // I1: a counter that reached 0 meanwhile has a responsible done only if somebody waited.
+      const bool someone_releases = count_of(word) != 0 || (word & waited) != 0;
+      if (!someone_releases) waiters_ = nullptr;
+      const std::uint64_t unlocked = (word & ~locked) | (someone_releases ? waited : 0);
+      if (word_.compare_exchange_weak(word, unlocked, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {  // [D2] [D1]
+        if (someone_releases) break;
+        Seam::cancel_park();
+        return true;
+      }
+      waiters_ = &self;  // the counter moved; look again
+    }
+    if (deadline_ns == no_deadline) {
+      Seam::park();
+      return true;
+    }
+    return Seam::park_until(deadline_ns, &give_up, &self);
+  }
+
+  // The counter is 0, and perhaps its last done is still about to release earlier waiters (I2).
+  void await_release() const noexcept {
+    for (int turn = 0;; ++turn) {
+      const std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
+      if (count_of(word) != 0 || (word & (waited | locked)) == 0) return;
+      Seam::relax(turn);
+    }
+  }
+
+  // The one responsible done.
+  void release() noexcept {
+    node* released = nullptr;
+    {
+      const typename Seam::section inside;
+      lock_while([](std::uint64_t) { return true; });
+      released = waiters_;
+      waiters_ = nullptr;
+      word_.fetch_and(~(locked | waited), std::memory_order_release);  // [D2] I2
+    }
+    while (released != nullptr) {
+      node* const n = released;
+      released = n->next;  // n is gone once its owner runs
+      Seam::ready(n->who);
+    }
+  }
+
+  // Takes a waiter whose time is up out of the list. Runs inside the runtime.
+  static bool give_up(void* argument) noexcept {
+    node* const self = static_cast<node*>(argument);
+    wait_group_core* const core = self->core;
+    if (!core->lock_while([](std::uint64_t word) { return (word & waited) != 0; })) return false;
+    node** link = &core->waiters_;
+    while (*link != nullptr && *link != self) link = &(*link)->next;
+    const bool found = *link == self;
+    if (found) *link = self->next;
+    // With the counter at 0 a done is on its way to release(): it must find `waited`, I2.
+    std::uint64_t word = core->word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    std::uint64_t unlocked = 0;
+    do {
+      const bool nobody_left = core->waiters_ == nullptr && count_of(word) != 0;
+      unlocked = word & ~(nobody_left ? locked | waited : locked);
+    } while (!core->word_.compare_exchange_weak(word, unlocked, std::memory_order_release,
+                                                std::memory_order_relaxed));  // [D2]
+    return found;
+  }
+
+  typename Seam::template atomic<std::uint64_t> word_;
+  node* waiters_ = nullptr;
+};
+
+}  // namespace weft::detail

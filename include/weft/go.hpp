@@ -1,0 +1,250 @@
+// weft/go.hpp: goroutines: starting them, running a program in them, and what one can do to itself.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/future_state.hpp>
+#include <weft/detail/task.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+namespace detail {
+
+WEFT_API void run_main(void (*call)(void*), void* argument);
+WEFT_API void sleep_until_ns(std::int64_t deadline_ns);
+WEFT_API std::int64_t clock_now_ns() noexcept;
+WEFT_API std::uint64_t new_local_key() noexcept;
+WEFT_API void* find_local(std::uint64_t key);
+WEFT_API void add_local(std::uint64_t key, void* value, void (*destroy)(void*));
+
+// Nanoseconds of any duration, rounded up (nothing wakes early) and kept within 64 bits.
+template <class Rep, class Period>
+std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
+  using seconds = std::chrono::duration<long double>;
+  constexpr long double limit = 9.2e9L;  // 292 years
+  const long double s = std::chrono::duration_cast<seconds>(d).count();
+  if (s >= limit) return INT64_MAX;
+  if (s <= -limit) return INT64_MIN;
+  return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
+}
+
+inline std::int64_t deadline_after(std::int64_t ns) noexcept {
+  const std::int64_t now = clock_now_ns();
+  return ns > INT64_MAX - 1 - now ? INT64_MAX - 1 : now + ns;
+}
+
+// Calls wait_ns(deadline) until the time of `when`'s own clock has come or wait_ns returns true.
+template <class Clock, class Duration, class Wait>
+bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) {
+  for (;;) {
+    const auto left = when - Clock::now();
+    if (wait_ns(deadline_after(to_ns(left)))) return true;
+    if (Clock::now() >= when) return false;
+  }
+}
+
+}  // namespace detail
+
+// Runs `main` as goroutine 1. Returns: main's int (0 for void) when main returns; the others keep
+// running. An exception leaving main leaves run.
+// Throws: std::logic_error in a goroutine; std::system_error if the runtime cannot start.
+// Blocks: the calling thread.
+template <class F>
+int run(F&& main) {
+  using result = std::invoke_result_t<F>;
+  static_assert(std::is_void_v<result> || std::is_convertible_v<result, int>,
+                "main returns int or nothing");
+  struct call {
+    std::remove_reference_t<F>* main;
+    int status = 0;
+  };
+  call c{std::addressof(main)};
+  detail::run_main(
+      [](void* argument) {
+        auto* const self = static_cast<call*>(argument);
+        if constexpr (std::is_void_v<result>) {
+          std::invoke(std::forward<F>(*self->main));
+        } else {
+          self->status = static_cast<int>(std::invoke(std::forward<F>(*self->main)));
+        }
+      },
+      &c);
+  return c.status;
+}
+
+// Starts a goroutine that calls f(args...); arguments are decay-copied as std::thread does.
+// Throws: std::system_error if none can be made.
+template <class F, class... Args>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, go_options>)
+[[gnu::always_inline]] inline void go(F&& f, Args&&... args) {
+  static_assert(std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>,
+                "the arguments of go do not fit its function");
+  detail::start(detail::start_as::child, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+// The same with a name, a stack size: go({.name = "accept", .stack_size = 1 << 20}, f).
+template <class F, class... Args>
+[[gnu::always_inline]] inline void go(go_options options, F&& f, Args&&... args) {
+  static_assert(std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>,
+                "the arguments of go do not fit its function");
+  detail::start(options, std::forward<F>(f), std::forward<Args>(args)...);
+}
+
+// What a goroutine started with async will deliver. std::future's shape, but its destructor does
+// not wait.
+template <class R>
+class [[nodiscard]] future {
+ public:
+  future() noexcept = default;
+  future(future&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  future& operator=(future&& other) noexcept {
+    future(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~future() {
+    if (state_ != nullptr) state_->drop();
+  }
+
+  // Waits, then returns the result or throws the exception. The future is not valid afterwards.
+  // Throws: std::future_error (no_state, or broken_promise if the goroutine ended by exit()).
+  R get() {
+    require_state();
+    state_->wait();
+    struct dropper {
+      detail::future_state<R>* state;
+      ~dropper() { state->drop(); }
+    };
+    const dropper d{std::exchange(state_, nullptr)};
+    return d.state->take();
+  }
+
+  bool valid() const noexcept { return state_ != nullptr; }
+
+  void wait() const {
+    require_state();
+    state_->wait();
+  }
+  template <class Rep, class Period>
+  std::future_status wait_for(std::chrono::duration<Rep, Period> d) const {
+    require_state();
+    return status(state_->wait_until(detail::deadline_after(detail::to_ns(d))));
+  }
+  template <class Clock, class Duration>
+  std::future_status wait_until(std::chrono::time_point<Clock, Duration> when) const {
+    require_state();
+    return status(detail::wait_on_clock(
+        when, [this](std::int64_t deadline) { return state_->wait_until(deadline); }));
+  }
+
+  void swap(future& other) noexcept { std::swap(state_, other.state_); }
+
+  // For async.
+  explicit future(detail::future_state<R>* state) noexcept : state_(state) {}
+
+ private:
+  void require_state() const {
+    if (state_ == nullptr) detail::throw_future_error(std::future_errc::no_state);
+  }
+  static std::future_status status(bool done) noexcept {
+    return done ? std::future_status::ready : std::future_status::timeout;
+  }
+
+  detail::future_state<R>* state_ = nullptr;
+};
+
+// Starts a goroutine and returns what it will deliver. Throws: as go.
+template <class F, class... Args>
+  requires std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>
+[[gnu::always_inline]] inline auto async(F&& f, Args&&... args)
+    -> future<std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>> {
+  using result = std::invoke_result_t<std::decay_t<F>, std::decay_t<Args>...>;
+  using state = detail::async_state<result, detail::task<std::decay_t<F>, std::decay_t<Args>...>>;
+  auto owned = std::make_unique<state>(std::forward<F>(f), std::forward<Args>(args)...);
+  detail::start(detail::start_as::child, &state::run, owned.get());
+  return future<result>(owned.release());
+}
+
+// Runs f as an announced blocking call: its goroutine's processor is handed to others meanwhile.
+template <class F>
+decltype(auto) blocking(F&& f) {
+  return std::invoke(std::forward<F>(f));
+}
+
+// Reads the number of processors: how many goroutines run at the same time.
+WEFT_API int max_procs();
+// Sets it, from then on for good. Returns: the old value. More than 1024 count as 1024.
+// Throws: std::invalid_argument if n < 1.
+WEFT_API int max_procs(int n);
+
+// Returns: how many goroutines have been started and have not ended, run's main among them.
+WEFT_API std::size_t num_goroutine();
+
+namespace this_goroutine {
+
+// Returns: the number of the calling goroutine; 0 on a plain thread.
+WEFT_API std::uint64_t id();
+
+// Lets others run first.
+WEFT_API void yield();
+
+// Blocks: the goroutine. Never returns early.
+template <class Rep, class Period>
+void sleep_for(std::chrono::duration<Rep, Period> d) {
+  if (d > d.zero()) detail::sleep_until_ns(detail::deadline_after(detail::to_ns(d)));
+}
+template <class Clock, class Duration>
+void sleep_until(std::chrono::time_point<Clock, Duration> when) {
+  if (Clock::now() >= when) return;
+  detail::wait_on_clock(when, [](std::int64_t deadline) {
+    detail::sleep_until_ns(deadline);
+    return false;
+  });
+}
+
+// Ends the calling goroutine: unwinds its stack as pthread_exit does (a catch (...) must rethrow).
+// Throws: std::logic_error on a plain thread.
+[[noreturn]] WEFT_API void exit();
+
+// Binds the calling goroutine to its OS thread, which runs nothing else until as many unlocks. A
+// goroutine that ends bound takes its thread with it.
+WEFT_API void lock_thread();
+WEFT_API void unlock_thread();
+
+}  // namespace this_goroutine
+
+// A variable of which each goroutine (and each plain thread) has its own: local<int> depth{0};
+// *depth. The initial value is copied at the first use in each; values are destroyed when their
+// goroutine or thread ends.
+template <class T>
+class local {
+ public:
+  local()
+    requires std::is_default_constructible_v<T>
+      : initial_() {}
+  explicit(false) local(T initial) : initial_(std::move(initial)) {}
+  local(const local&) = delete;
+  local& operator=(const local&) = delete;
+
+  T& operator*() const { return get(); }
+  T* operator->() const { return std::addressof(get()); }
+
+ private:
+  T& get() const {
+    if (void* const value = detail::find_local(key_)) return *static_cast<T*>(value);
+    auto owned = std::make_unique<T>(initial_);
+    detail::add_local(key_, owned.get(), [](void* value) { delete static_cast<T*>(value); });
+    return *owned.release();
+  }
+
+  const T initial_;
+  const std::uint64_t key_ = detail::new_local_key();
+};
+
+}  // namespace weft

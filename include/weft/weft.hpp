@@ -1,0 +1,5 @@
+// weft/weft.hpp: everything but weft/test.hpp and weft/http.hpp.
+#pragma once
+
+#include <weft/go.hpp>    // IWYU pragma: export
+#include <weft/sync.hpp>  // IWYU pragma: export

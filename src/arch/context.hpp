@@ -1,0 +1,44 @@
+// context.hpp: one suspended flow of control, and how to go from one to another.
+//
+// A switch is inline assembly, not a call: it notes where to go on, exchanges stack and frame
+// pointer, and jumps. All other registers are declared clobbered, so the compiler saves just those
+// that live across the switch, and its own unwind tables say where: a debugger or unwinder that is
+// given pc, sp and fp of a parked context (base/backtrace.hpp) finds every caller. Leaving by a
+// jump rather than by `ret` matters, because the return predictor would be wrong each time.
+//
+// `busy` is 1 from before a goroutine can be found by whoever wakes it until its registers have
+// left the machine; the last thing a switch does on behalf of the old context is to clear it. So a
+// goroutine may drop its locks before it has switched away, and whoever resumes it waits for busy
+// to become 0 [C1]: a few nanoseconds, once in a while.
+//
+// Memory order:
+//   [C1] the switch's release of busy (in assembly) -> resumer's acquire: pc, sp, fp and the stack.
+//
+// The file switch.hpp of the architecture (src/arch/<architecture>/) provides
+//   switch_context(from, to)         resumes `to`, saving the caller in `from`;
+//   start_context(from, top, f, a)   begins f(a) on a new stack that ends at `top`;
+//   fp_control                       the floating-point control state: capture() and install().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::arch {
+
+struct context {
+  void* pc = nullptr;
+  void* sp = nullptr;
+  void* fp = nullptr;
+  std::atomic<std::uint32_t> busy{0};  // [C1]
+};
+
+// The assembly below uses these offsets.
+static_assert(offsetof(context, pc) == 0);
+static_assert(offsetof(context, sp) == 8);
+static_assert(offsetof(context, fp) == 16);
+static_assert(offsetof(context, busy) == 24);
+
+}  // namespace weft::arch
+
+#include "switch.hpp"  // IWYU pragma: export

@@ -1,0 +1,69 @@
+// backtrace.hpp: the return addresses on a stack, one's own or another, parked one; and the name of
+// the exception being handled.
+//
+// What every function here fills in is a list of addresses, innermost frame first, each of which
+// lies *behind* the instruction it stands for, as a return address lies behind its call. A frame
+// that stopped before an instruction (a signal's, a parked context's) is entered as its program
+// counter plus one, so that whoever looks an address up may always subtract one.
+//
+// Unwinding follows the compiler's unwind tables (.eh_frame), through libgcc. It allocates nothing
+// and, where the C library has _dl_find_object (glibc 2.35), takes no lock; before that it takes
+// the loader's lock for reading. prepare_backtrace() does once what is only ever done at first use.
+#pragma once
+
+#include "base/fatal.hpp"
+
+#include <cstddef>
+
+namespace weft::base {
+
+// Where a context that does not run will go on, and what it takes to walk its stack from there.
+// The other callee-saved registers are not needed: no unwind table computes a frame from them.
+struct saved_frame {
+  void* pc = nullptr;  // the next instruction, not the one behind a call
+  void* sp = nullptr;
+  void* fp = nullptr;
+  void* lr = nullptr;  // the link register of an interrupted leaf; nobody's on x86-64 and when
+                       // parked by a switch that clobbers it
+};
+
+// The two ends of a stack too deep to keep: an endless recursion is understood from the frames that
+// repeat and those that started it.
+struct long_stack {
+  static constexpr std::size_t end_size = 64;
+
+  void* inner[end_size];       // the first min(total, end_size) frames
+  void* outer[end_size];       // the last min(total - end_size, end_size) of those left, same order
+  std::size_t total = 0;       // frames there were
+  std::size_t outer_size = 0;  // entries of `outer`
+};
+
+// Makes later calls free of lazy binding and first-use initialisation, so that they are fit for
+// signal handlers and for inside the scheduler.
+void prepare_backtrace() noexcept;
+
+// Writes the return addresses of the calling context, the caller's own frame first, leaving out the
+// `skip` innermost ones.
+// Returns: how many were written, at most `max`.
+[[gnu::noinline]] std::size_t capture(void** pcs, std::size_t max, std::size_t skip) noexcept;
+
+// The same for a stack on which nothing runs meanwhile; it is read and never written. Which thread
+// calls does not matter.
+std::size_t capture_from(const saved_frame& at, void** pcs, std::size_t max) noexcept;
+
+// The same for the code that a signal interrupted, from its handler, on whichever stack that runs.
+// `ucontext` is the handler's third argument. The frames of the handler and the signal trampoline
+// are left out.
+std::size_t capture_interrupted(const void* ucontext, void** pcs, std::size_t max) noexcept;
+void capture_interrupted(const void* ucontext, long_stack& out) noexcept;
+
+// Returns: where the code described by a ucontext_t stopped. With capture_from() it serves threads
+// that look at one paused in a signal handler.
+saved_frame frame_of(const void* ucontext) noexcept;
+
+// Appends the exception now being handled: "std::runtime_error: boom", or the bare type if it is no
+// std::exception, or "an exception of another language". Allocates (names are demangled).
+// Returns: false, having appended nothing, if no exception is being handled.
+bool describe_exception(text& out) noexcept;
+
+}  // namespace weft::base

@@ -1,0 +1,16 @@
+#include "base/lock.hpp"
+
+namespace weft::base {
+
+void spin_lock::lock_slow() noexcept {
+  for (int turn = 0; turn < 40; ++turn) {
+    pause();
+    // relaxed: a look before the exchange that counts.
+    if (word_.load(std::memory_order_relaxed) == free && try_lock()) return;
+  }
+  while (word_.exchange(contended, std::memory_order_acquire) != free) {  // [L1]
+    futex_wait(word_, contended);
+  }
+}
+
+}  // namespace weft::base

@@ -1,0 +1,36 @@
+#include "base/membarrier.hpp"
+
+#include <cerrno>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace weft::base {
+
+namespace detail {
+
+bool asymmetric = false;
+
+void heavy_barrier_slow() noexcept {
+  if (asymmetric) {
+    const int saved = errno;
+    ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    errno = saved;
+  } else {
+#if !WEFT_TSAN
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+  }
+}
+
+}  // namespace detail
+
+void prepare_membarrier() noexcept {
+  const int saved = errno;
+  detail::asymmetric =
+      ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+      ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+  errno = saved;
+}
+
+}  // namespace weft::base

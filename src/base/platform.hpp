@@ -1,0 +1,49 @@
+// platform.hpp: what a lock-free protocol needs of the machine, in one struct.
+//
+// Every protocol header (seat, idle_state, parker, wait_group_core) takes `class Platform` and
+// names atomics, fences, futexes and pauses only through it. The runtime uses `platform` below; the
+// model tests pass one whose every operation is a point where the explorer may switch threads, and
+// whose stores may linger in a store buffer (tests/model/explore.hpp).
+#pragma once
+
+#include "base/futex.hpp"
+#include "base/membarrier.hpp"
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::base {
+
+struct platform {
+  template <class T>
+  using atomic = std::atomic<T>;
+
+  // The two ends of an asymmetric store-then-load protocol: light costs nothing and stands on the
+  // hot side, heavy costs microseconds and stands on the cold one. See membarrier.hpp.
+  static void light_barrier() noexcept { base::light_barrier(); }
+  static void heavy_barrier() noexcept { base::heavy_barrier(); }
+
+  // The order of a store (or load) on the hot side: relaxed beside light_barrier(), seq_cst in
+  // builds whose checker does not understand fences.
+  static constexpr std::memory_order hot_store = base::hot_store_order;
+  static constexpr std::memory_order hot_load = base::hot_load_order;
+
+  // One turn of a loop that waits for another thread.
+  static void pause() noexcept { base::pause(); }
+  // The same in a loop that has waited for long: lets the kernel run somebody else.
+  static void yield_thread() noexcept { base::yield_thread(); }
+
+  static void futex_wait(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
+    base::futex_wait(word, expected);
+  }
+  // Returns: false once `deadline_ns` has passed.
+  static bool futex_wait_until(const atomic<std::uint32_t>& word, std::uint32_t expected,
+                               std::int64_t deadline_ns) noexcept {
+    return base::futex_wait_until(word, expected, deadline_ns) == woken::by_wake;
+  }
+  static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
+    base::futex_wake(word, count);
+  }
+};
+
+}  // namespace weft::base

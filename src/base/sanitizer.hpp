@@ -1,0 +1,146 @@
+// sanitizer.hpp: which sanitizer this build runs under, and what has to be told to it.
+//
+// AddressSanitizer and ThreadSanitizer believe that a thread has one stack. A runtime that moves
+// between stacks must announce every switch, give back what it poisoned, and show the leak checker
+// where pointers may lie. Each function here is the announcement in a sanitizer build and nothing
+// in any other, so that callers need no #if. WEFT_ASAN and WEFT_TSAN are always defined, as 0 or 1.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define WEFT_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WEFT_ASAN 1
+#endif
+#endif
+#ifndef WEFT_ASAN
+#define WEFT_ASAN 0
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define WEFT_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_TSAN 1
+#endif
+#endif
+#ifndef WEFT_TSAN
+#define WEFT_TSAN 0
+#endif
+
+// Declared here and not included: the headers belong to the compiler's sanitizer package, which may
+// be missing where only the sources are checked.
+extern "C" {
+#if WEFT_ASAN
+void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom, std::size_t size);
+void __sanitizer_finish_switch_fiber(void* fake_stack_save, const void** bottom_old,
+                                     std::size_t* size_old);
+void __asan_unpoison_memory_region(void const volatile* address, std::size_t size);
+void __asan_handle_no_return(void);
+void __lsan_register_root_region(const void* address, std::size_t size);
+void __lsan_unregister_root_region(const void* address, std::size_t size);
+#endif
+#if WEFT_TSAN
+void* __tsan_get_current_fiber(void);
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+#endif
+}
+
+namespace weft::base::sanitizer {
+
+inline constexpr bool active = WEFT_ASAN != 0 || WEFT_TSAN != 0;
+
+// Whether a switch lets the goroutine switched to see what the one before it wrote. In a real
+// program only the scheduler's own synchronisation orders two goroutines, so a switch must not.
+enum class fiber_sync { none, happens_before };
+
+// Before a switch to the stack [bottom, bottom + bytes). `*fake_stack` keeps what finish_switch of
+// the goroutine left needs; a null `fake_stack` says that this goroutine never comes back.
+[[gnu::always_inline]] inline void start_switch([[maybe_unused]] void** fake_stack,
+                                                [[maybe_unused]] const void* bottom,
+                                                [[maybe_unused]] std::size_t bytes) noexcept {
+#if WEFT_ASAN
+  __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+#endif
+}
+
+// First thing after a switch, on the stack switched to. `fake_stack` is what start_switch kept for
+// it, null on its first run. The outputs describe the stack that was left; they may be null, and
+// stay as they are in builds without ASan.
+[[gnu::always_inline]] inline void finish_switch(
+    [[maybe_unused]] void* fake_stack, [[maybe_unused]] const void** bottom_left,
+    [[maybe_unused]] std::size_t* bytes_left) noexcept {
+#if WEFT_ASAN
+  __sanitizer_finish_switch_fiber(fake_stack, bottom_left, bytes_left);
+#endif
+}
+
+// Makes [address, address + bytes) fit for use again, whatever red zones dead frames left in it.
+inline void unpoison([[maybe_unused]] const void* address,
+                     [[maybe_unused]] std::size_t bytes) noexcept {
+#if WEFT_ASAN
+  __asan_unpoison_memory_region(address, bytes);
+#endif
+}
+
+// Before a jump that abandons frames of the running stack.
+inline void handle_no_return() noexcept {
+#if WEFT_ASAN
+  __asan_handle_no_return();
+#endif
+}
+
+// Tells the leak checker to look for pointers in [address, address + bytes). Every page of it must
+// be readable or PROT_NONE in the eyes of /proc/self/maps: the checker faults on other guards.
+inline void register_root([[maybe_unused]] const void* address,
+                          [[maybe_unused]] std::size_t bytes) noexcept {
+#if WEFT_ASAN
+  __lsan_register_root_region(address, bytes);
+#endif
+}
+
+inline void unregister_root([[maybe_unused]] const void* address,
+                            [[maybe_unused]] std::size_t bytes) noexcept {
+#if WEFT_ASAN
+  __lsan_unregister_root_region(address, bytes);
+#endif
+}
+
+// TSan's idea of a goroutine; null in other builds. Creating one allocates inside TSan.
+inline void* create_fiber() noexcept {
+#if WEFT_TSAN
+  return __tsan_create_fiber(0);
+#else
+  return nullptr;
+#endif
+}
+
+inline void destroy_fiber([[maybe_unused]] void* fiber) noexcept {
+#if WEFT_TSAN
+  __tsan_destroy_fiber(fiber);
+#endif
+}
+
+inline void* current_fiber() noexcept {
+#if WEFT_TSAN
+  return __tsan_get_current_fiber();
+#else
+  return nullptr;
+#endif
+}
+
+// Right before the switch itself, from the stack that is left. The caller and everything between
+// here and the switch must not be instrumented as a function whose exit runs on the other stack.
+[[gnu::always_inline]] inline void switch_to_fiber([[maybe_unused]] void* fiber,
+                                                   [[maybe_unused]] fiber_sync sync) noexcept {
+#if WEFT_TSAN
+  constexpr unsigned no_sync = 1;  // the flag's value in TSan's interface
+  __tsan_switch_to_fiber(fiber, sync == fiber_sync::none ? no_sync : 0u);
+#endif
+}
+
+}  // namespace weft::base::sanitizer

@@ -1,0 +1,21 @@
+// choice.hpp: every choice that the scheduler leaves to chance goes through here, so that a test
+// can make it and make it again.
+#pragma once
+
+#include "sched/processor.hpp"
+
+#include <cstdint>
+
+namespace weft::sched {
+
+enum class choice : std::uint8_t {
+  victim,  // whom to steal from first
+  stride,  // in which order to go on from there
+};
+
+// Returns: a number below `n`. Requires: n > 0; the caller holds `p`.
+inline std::uint32_t choose(processor& p, choice, std::uint32_t n) noexcept {
+  return p.random.below(n);
+}
+
+}  // namespace weft::sched

@@ -1,0 +1,58 @@
+#include "sched/extra.hpp"
+
+#include <cstring>
+#include <memory>
+
+namespace weft::sched {
+namespace {
+
+goroutine_extra* make_extra(goroutine* g) {
+  goroutine_extra* extra = g->extra.load(std::memory_order_relaxed);  // itself or its starter
+  if (extra == nullptr) {
+    extra = new goroutine_extra;
+    g->extra.store(extra, std::memory_order_release);  // [G1]
+  }
+  return extra;
+}
+
+}  // namespace
+
+void set_name(goroutine* g, std::string_view name, const std::source_location& where) {
+  goroutine_extra* const extra = make_extra(g);
+  if (!name.empty()) {
+    extra->name = new char[name.size() + 1];
+    std::memcpy(extra->name, name.data(), name.size());
+    extra->name[name.size()] = '\0';
+  }
+  extra->file = where.file_name();
+  extra->function = where.function_name();
+  extra->line = where.line();
+}
+
+void destroy_extra(goroutine* g) {
+  goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);  // itself only
+  while (extra->locals != nullptr) {
+    const std::unique_ptr<local_value> last(extra->locals);
+    extra->locals = last->next;
+    last->destroy(last->value);
+  }
+  g->extra.store(nullptr, std::memory_order_release);  // [G1]
+  delete[] extra->name;
+  delete extra;
+}
+
+void* find_local(const goroutine* g, std::uint64_t key) noexcept {
+  const goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);  // itself only
+  if (extra == nullptr) return nullptr;
+  for (const local_value* v = extra->locals; v != nullptr; v = v->next) {
+    if (v->key == key) return v->value;
+  }
+  return nullptr;
+}
+
+void add_local(goroutine* g, std::uint64_t key, void* value, void (*destroy)(void*)) {
+  goroutine_extra* const extra = make_extra(g);
+  extra->locals = new local_value{key, value, destroy, extra->locals};
+}
+
+}  // namespace weft::sched

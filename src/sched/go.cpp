@@ -1,0 +1,336 @@
+// go.cpp: the API of weft/go.hpp on top of the scheduler.
+#include <weft/go.hpp>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "sched/extra.hpp"
+#include "sched/scheduler.hpp"
+#include "sched/start.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cxxabi.h>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+
+namespace weft {
+namespace {
+
+using sched::goroutine;
+using sched::machine;
+using sched::mode;
+using sched::processor;
+using sched::state;
+using sched::the_scheduler;
+
+std::atomic<bool> main_has_id_1{false};
+
+constexpr std::uint64_t id_batch = 16;
+
+std::uint64_t new_id(processor& p) noexcept {
+  if (p.next_id == p.ids_end) [[unlikely]] {
+    p.next_id = the_scheduler.next_id.fetch_add(id_batch, std::memory_order_relaxed);
+    p.ids_end = p.next_id + id_batch;
+  }
+  return p.next_id++;
+}
+
+[[noreturn]] void throw_no_memory(const char* what) {
+  throw std::system_error(ENOMEM, std::generic_category(), what);
+}
+
+goroutine* take_record_outside() {
+  sched::goroutine_list one;
+  if (the_scheduler.records.take(one, 1) == 0) throw_no_memory("weft: no memory for a goroutine");
+  return one.pop_front();
+}
+
+void return_record(goroutine* g) noexcept {
+  if (g->stack != nullptr) {
+    stack::central().put(&g->stack, 1);
+    g->stack = nullptr;
+  }
+  sched::goroutine_list one;
+  one.push_back(g);
+  the_scheduler.records.put(one);
+}
+
+// A goroutine of its own stack size gets the stack at once, so that a lack of memory is known to
+// whoever asked for it.
+void place(goroutine* g, std::size_t bytes) {
+  if (bytes > stack::reserve_max) {
+    throw std::system_error(
+        EINVAL, std::generic_category(),
+        "weft: a stack of " + std::to_string(bytes) + " bytes was asked for; the limit is 1 GiB");
+  }
+  int error = 0;
+  const bool inside = sched::this_machine() != nullptr;
+  machine* const m = inside ? sched::enter() : nullptr;
+  const std::size_t n = stack::central().take(bytes, &g->stack, 1, error);
+  if (inside) sched::leave(m);
+  if (n == 0) {
+    throw std::system_error(error, std::generic_category(),
+                            "weft: no memory for a stack of " + std::to_string(bytes) + " bytes");
+  }
+  g->how = mode::placed;
+}
+
+// While goroutines wait for memory for their stacks, nobody starts more of them.
+void check_shortage() {
+  if (!the_scheduler.stack_shortage.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  throw_no_memory("weft: no memory for a goroutine's stack");
+}
+
+goroutine* take_record() {
+  if (sched::this_machine() == nullptr) {
+    sched::ensure_started();
+    return take_record_outside();
+  }
+  machine* const m = sched::enter();
+  goroutine* const g = m->p->records.take(the_scheduler.records);
+  sched::leave(m);
+  if (g == nullptr) throw_no_memory("weft: no memory for a goroutine");
+  return g;
+}
+
+}  // namespace
+
+namespace detail {
+
+goroutine* begin_start(start_as who) {
+  check_shortage();
+  goroutine* const g = take_record();
+  g->how = mode::fresh;
+  g->id = 0;
+  if (who == start_as::main && !main_has_id_1.exchange(true, std::memory_order_relaxed)) g->id = 1;
+  return g;
+}
+
+goroutine* begin_start(const go_options& options) {
+  goroutine* const g = begin_start(start_as::child);
+  try {
+    if (options.stack_size != 0) place(g, options.stack_size);
+    sched::set_name(g, options.name, options.where);
+  } catch (...) {
+    abort_start(g);
+    throw;
+  }
+  return g;
+}
+
+void* task_storage(goroutine* g) noexcept {
+  static_assert(task_bytes == goroutine::storage_bytes);
+  return g->storage;
+}
+
+void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
+  g->invoke = invoke;
+  g->created_at = __builtin_return_address(0);
+  g->set_status(state::runnable);
+  if (sched::this_machine() == nullptr) {
+    g->created_by = 0;
+    if (g->id == 0) g->id = the_scheduler.next_id.fetch_add(1, std::memory_order_relaxed);
+    the_scheduler.outside_started.fetch_add(1, std::memory_order_relaxed);
+    sched::inject(g);
+    return;
+  }
+  machine* const m = sched::enter();
+  processor& p = *m->p;
+  g->created_by = m->g->id;
+  if (g->id == 0) g->id = new_id(p);
+  // relaxed: only the holder writes; num_goroutine reads a sum.
+  p.started.store(p.started.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  sched::push_fresh(m, g);
+  sched::work_made(m);
+  sched::leave(m);
+}
+
+void abort_start(goroutine* g) noexcept {
+  if (g->extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(g);
+  if (g->id == 1) main_has_id_1.store(false, std::memory_order_relaxed);
+  return_record(g);
+}
+
+void call_capturing(void (*call)(void*), void* argument, std::exception_ptr& thrown) {
+  try {
+    call(argument);
+  } catch (const abi::__forced_unwind&) {
+    throw;  // this_goroutine::exit, on its way out
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+}
+
+void throw_future_error(std::future_errc why) { throw std::future_error(why); }
+
+std::exception_ptr make_broken_promise() {
+  return std::make_exception_ptr(std::future_error(std::future_errc::broken_promise));
+}
+
+void run_main(void (*call)(void*), void* argument) {
+  if (sched::this_machine() != nullptr) {
+    throw std::logic_error("weft::run was called in a goroutine");
+  }
+  struct main_call {
+    void (*call)(void*);
+    void* argument;
+    std::exception_ptr thrown;
+    wait_group_core<seam> done{1};
+  };
+  main_call c{call, argument, nullptr};
+  struct main_task {
+    main_call* c;
+    void operator()() const {
+      struct finisher {
+        main_call* c;
+        ~finisher() {
+          if (this_goroutine::id() == 1) main_has_id_1.store(false, std::memory_order_relaxed);
+          c->done.sub(1);
+        }
+      };
+      const finisher last{c};  // also when main ends by this_goroutine::exit
+      call_capturing(c->call, c->argument, c->thrown);
+    }
+  };
+  start(start_as::main, main_task{&c});
+  c.done.wait(wait_reason::run);
+  sched::register_exit_again();
+  if (c.thrown != nullptr) std::rethrow_exception(c.thrown);
+}
+
+void sleep_until_ns(std::int64_t deadline_ns) {
+  prepare_park(wait_reason::sleep);
+  park_until(deadline_ns, nullptr, nullptr);
+}
+
+std::int64_t clock_now_ns() noexcept { return base::now_ns(); }
+
+std::uint64_t new_local_key() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+// A plain thread's values, destroyed when the thread ends.
+struct thread_locals {
+  goroutine holder;
+  ~thread_locals() {
+    if (holder.extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(&holder);
+  }
+};
+
+goroutine* holder_of_locals() {
+  if (machine* const m = sched::this_machine()) return m->g;
+  thread_local thread_locals mine;
+  return &mine.holder;
+}
+
+}  // namespace
+
+void* find_local(std::uint64_t key) { return sched::find_local(holder_of_locals(), key); }
+
+void add_local(std::uint64_t key, void* value, void (*destroy)(void*)) {
+  sched::add_local(holder_of_locals(), key, value, destroy);
+}
+
+}  // namespace detail
+
+int max_procs() {
+  sched::ensure_started();
+  return static_cast<int>(the_scheduler.procs.load(std::memory_order_relaxed));
+}
+
+int max_procs(int n) {
+  if (n < 1) throw std::invalid_argument("weft::max_procs: " + std::to_string(n) + " is below 1");
+  sched::ensure_started();
+  return static_cast<int>(sched::resize_by_hand(static_cast<std::uint32_t>(n)));
+}
+
+std::size_t num_goroutine() {
+  std::uint64_t ended = 0;
+  std::uint64_t started = 0;
+  const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
+  // Ends first: a goroutine that starts and ends meanwhile must not make the difference negative.
+  for (std::uint32_t i = 0; i < procs; ++i) {
+    ended += the_scheduler.processors[i]
+                 .load(std::memory_order_relaxed)
+                 ->ended.load(std::memory_order_relaxed);
+  }
+  for (std::uint32_t i = 0; i < procs; ++i) {
+    started += the_scheduler.processors[i]
+                   .load(std::memory_order_relaxed)
+                   ->started.load(std::memory_order_relaxed);
+  }
+  started += the_scheduler.outside_started.load(std::memory_order_relaxed);
+  return started > ended ? static_cast<std::size_t>(started - ended) : 0;
+}
+
+namespace this_goroutine {
+
+std::uint64_t id() {
+  machine* const m = sched::this_machine();
+  return m != nullptr ? m->g->id : 0;
+}
+
+void yield() {
+  if (sched::this_machine() == nullptr) {
+    std::this_thread::yield();
+    return;
+  }
+  machine* const m = sched::enter();
+  goroutine* const g = m->g;
+  goroutine* const next = sched::pick(m);
+  if (next == nullptr) {  // nobody else
+    sched::leave(m);
+    return;
+  }
+  // relaxed: whoever takes it from the queue is ordered by the seat or a lock.
+  g->context.busy.store(1, std::memory_order_relaxed);
+  g->set_status(state::runnable);
+  sched::push_ready(m, g);
+  sched::work_made(m);
+  if (g->how == mode::bound) [[unlikely]] {
+    sched::push_next(m, next);  // it runs elsewhere: this thread waits with its goroutine
+    sched::suspend(m, g);
+  } else {
+    sched::suspend_for(m, g, next);
+  }
+  sched::leave(sched::this_machine());
+}
+
+void exit() {
+  machine* const m = sched::this_machine();
+  if (m == nullptr) throw std::logic_error("weft::this_goroutine::exit on a plain thread");
+  arch::unwind_goroutine(*sched::unwind_storage_of(m->g));
+}
+
+void lock_thread() {
+  machine* m = sched::this_machine();
+  if (m == nullptr) return;
+  m = sched::enter();
+  goroutine* const g = m->g;
+  WEFT_CHECK(g->locks != UINT8_MAX);
+  ++g->locks;
+  g->how = mode::bound;
+  g->bound = m;
+  sched::leave(m);
+}
+
+void unlock_thread() {
+  machine* m = sched::this_machine();
+  if (m == nullptr || m->g->locks == 0) return;
+  m = sched::enter();
+  goroutine* const g = m->g;
+  if (--g->locks == 0) {
+    g->how = mode::parked;
+    g->bound = nullptr;
+  }
+  sched::leave(m);
+}
+
+}  // namespace this_goroutine
+}  // namespace weft

@@ -1,0 +1,108 @@
+// goroutine.hpp: the record of one goroutine.
+//
+// Four cache lines from a dense slab (records.cpp), never given back to the system while the
+// process lives, so that a dump can scan them and a late look at a record that has been recycled is
+// harmless. A goroutine is this record alone until it first runs; only then does it get a stack,
+// and one that runs to its end without waiting runs on the stack of the one before it.
+//
+// Plain threads that block in one of weft's primitives are represented by such a record too (mode
+// `thread`, thread.cpp), so that a primitive's wait queue holds one kind of thing.
+#pragma once
+
+#include "arch/context.hpp"
+#include "base/sanitizer.hpp"
+#include "stack/pool.hpp"
+
+#include <weft/detail/park.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::sched {
+
+struct machine;
+struct goroutine_extra;
+
+// What is true of a goroutine, who owns its stack, and who may change it.
+enum class state : std::uint8_t {
+  unused,     // the record is in a free list, or being filled by whoever starts a goroutine
+  runnable,   // in exactly one queue; whoever takes it from there runs it
+  running,    // its stack is in use by the machine whose `g` it is; itself leaves
+  waiting,    // in no queue of the scheduler; whoever takes it from its wait queue readies it
+  blocking,   // in an announced blocking call, on its machine, without a processor
+  preempted,  // paused on its machine, without a processor
+  dead,       // has ended; its record is about to become unused
+};
+
+// How a runnable goroutine is brought to run.
+enum class mode : std::uint8_t {
+  parked,  // has a saved context: switch to it
+  fresh,   // has never run and has no stack yet
+  placed,  // has never run, and a stack of its own size is ready for it
+  bound,   // has a saved context and must run on the machine `bound`
+  thread,  // stands for a plain thread: wake that
+};
+
+// libstdc++'s and libc++abi's per-thread exception state (the Itanium C++ ABI fixes its shape).
+struct exception_globals {
+  void* caught = nullptr;
+  unsigned uncaught = 0;
+};
+
+struct alignas(64) goroutine {
+  static constexpr std::size_t storage_bytes = 128;
+
+  // What every switch touches.
+  arch::context context;
+  goroutine* next = nullptr;  // whoever holds the list the goroutine is in
+  arch::fp_control fp{};      // itself, while not running
+  exception_globals eh;       // itself, while not running
+
+  std::atomic<state> status{state::unused};      // relaxed: dumps read it as a hint; see `state`
+  std::atomic<detail::wait_reason> reason{};     // relaxed: for dumps; valid while waiting
+  mode how = mode::fresh;                        // whoever may run it
+  std::uint8_t locks = 0;                        // itself: depth of lock_thread, saturating
+  int saved_errno = 0;                           // itself, while not running
+  std::uint64_t id = 0;                          // immutable after start
+  stack::extent* stack = nullptr;                // whoever may run it
+  void (*invoke)(void* storage) = nullptr;       // immutable after start
+  machine* bound = nullptr;                      // itself: set while how == bound
+  std::atomic<goroutine_extra*> extra{nullptr};  // itself; dumps read it [G1]
+  const void* created_at = nullptr;              // immutable after start: a return address
+  std::uint64_t created_by = 0;                  // immutable after start: the parent's id
+
+  // The callable and its arguments (weft/detail/task.hpp).
+  alignas(16) std::byte storage[storage_bytes];
+
+#if WEFT_ASAN
+  void* fake_stack = nullptr;
+#endif
+#if WEFT_TSAN
+  void* fiber = nullptr;
+#endif
+
+  void set_status(state s) noexcept { status.store(s, std::memory_order_relaxed); }
+  state get_status() const noexcept { return status.load(std::memory_order_relaxed); }
+};
+
+static_assert(sizeof(goroutine) <= 320 || base::sanitizer::active);
+
+// What only few goroutines have: a name, a place, goroutine-local values. On the heap; made and
+// destroyed by the goroutine or its starter in user mode, outside the runtime.
+struct local_value {
+  std::uint64_t key;
+  void* value;
+  void (*destroy)(void*);
+  local_value* next;
+};
+
+struct goroutine_extra {
+  char* name = nullptr;  // heap, or null
+  const char* file = nullptr;
+  const char* function = nullptr;
+  std::uint32_t line = 0;
+  local_value* locals = nullptr;
+};
+
+}  // namespace weft::sched

@@ -1,0 +1,363 @@
+// idle.cpp: how a machine without work goes to sleep, and how it is woken.
+//
+// A processor without work passes through these stages:
+//
+//   searching   its machine looks for work, for 5 to 40 us (find.cpp)
+//   dozing      the machine sleeps for 50 us, doubling to 2 ms; nobody wakes it for ordinary work.
+//   Then
+//               it searches once more. This is what limits the rate of wake-ups: a producer that
+//               makes work every few nanoseconds would otherwise pay for a system call each time.
+//   listening   nothing waited anywhere at the end of the doze: it sleeps until it is woken. The
+//               producer's side is work_made(); idle_state.hpp has the protocol, [W1].
+//
+// While something waits that nobody found worth stealing the processor keeps dozing instead of
+// listening, so that it looks again within 2 ms. No work is lost: what waits is seen by a search in
+// progress, by a doze that ends, or by the producer, who sees that somebody listens.
+//
+// What comes from outside (the inbox: plain threads, goroutines without a processor; timers) is
+// urgent: it wakes a dozing processor too.
+//
+// The machine sleeps together with its processor, so that it goes on where it was, on a warm core.
+// Its processor may be taken from it while it sleeps, by a goroutine that comes back from a
+// blocking call; then it becomes a spare machine. Idle and spare lists are guarded by the
+// scheduler's lock:
+//
+//   I1  A processor is in the idle list exactly if its `idle` is not busy.
+//   I2  A machine that sleeps in sleep_idle is woken (its parker given a token) only by whoever
+//   took
+//       its processor out of the idle list on its behalf; so on a timeout it looks under the lock
+//       whether it is still listed, and if not, a token is coming and it waits for that.
+//   I3  If timers are pending and all machines sleep, one of them, the keeper, sleeps until the
+//       earliest. A machine that goes to sleep when a timer is due before the keeper would wake
+//       becomes the keeper instead. One that gets other work to do wakes another machine to keep
+//       time, if there is one; busy machines look at their own timers.
+//   I4  A spare machine is in the spare list; whoever takes it out gives it a processor and a
+//   token.
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "sched/scheduler.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace weft::sched {
+namespace {
+
+// A thread without a processor stays for so long when there are more than a few.
+constexpr std::int64_t spare_life_ns = 5'000'000'000;
+constexpr std::uint32_t spare_kept = 4;
+
+scheduler& sched = the_scheduler;
+
+void add_spare_locked(machine* m) noexcept {
+  WEFT_ASSERT(!m->is_spare);
+  m->is_spare = true;
+  m->spare_previous = nullptr;
+  m->spare_next = sched.spare_head;
+  if (sched.spare_head != nullptr) sched.spare_head->spare_previous = m;
+  sched.spare_head = m;
+  ++sched.spare_count;
+}
+
+void remove_spare_locked(machine* m) noexcept {
+  WEFT_ASSERT(m->is_spare);
+  m->is_spare = false;
+  (m->spare_previous != nullptr ? m->spare_previous->spare_next : sched.spare_head) = m->spare_next;
+  if (m->spare_next != nullptr) m->spare_next->spare_previous = m->spare_previous;
+  --sched.spare_count;
+}
+
+processor* find_idle_locked(processor::idleness how) noexcept {
+  for (processor* p = sched.idle_head; p != nullptr; p = p->idle_next) {
+    if (p->idle == how) return p;
+  }
+  return nullptr;
+}
+
+// Takes an idle processor for a search that is counted already. Returns: whom to wake.
+machine* rouse_locked(processor* p) noexcept {
+  remove_idle_locked(p);
+  return staff_locked(p);
+}
+
+void tell(machine* m, const machine* by) noexcept {
+  m->told_of = by != nullptr ? by->p : nullptr;
+  m->told_picks = m->told_of != nullptr ? m->told_of->picks.load(std::memory_order_relaxed) : 0;
+}
+
+// I3: whether a timer is due before anybody would wake up for it.
+bool timekeeping_needed_locked() noexcept {
+  const std::int64_t earliest = earliest_timer_hint();
+  return earliest != base::never && (sched.keeper == nullptr || earliest < sched.keeper_until_ns);
+}
+
+// I3: the keeper has got something else to do, or there is none.
+machine* pass_timekeeping_locked() noexcept {
+  sched.keeper = nullptr;
+  if (earliest_timer_hint() == base::never) return nullptr;
+  processor* const p = find_idle_locked(processor::idleness::listening);
+  if (p == nullptr || !sched.idle.try_search(processors_max)) return nullptr;
+  return rouse_locked(p);
+}
+
+bool has_work(const processor& p) noexcept {
+  return p.next.load(std::memory_order_relaxed) != nullptr || !p.ready.empty() || !p.fresh.empty();
+}
+
+}  // namespace
+
+void add_idle_locked(processor* p, processor::idleness how) noexcept {
+  WEFT_ASSERT(p->idle == processor::idleness::busy);
+  p->idle = how;
+  p->idle_previous = nullptr;
+  p->idle_next = sched.idle_head;
+  if (sched.idle_head != nullptr) sched.idle_head->idle_previous = p;
+  sched.idle_head = p;
+  // relaxed: written under the lock.
+  sched.idle_count.store(sched.idle_count.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+  if (how == processor::idleness::listening) sched.idle.start_listening();
+}
+
+void remove_idle_locked(processor* p) noexcept {
+  WEFT_ASSERT(p->idle != processor::idleness::busy);
+  if (p->idle == processor::idleness::listening) sched.idle.stop_listening();
+  p->idle = processor::idleness::busy;
+  (p->idle_previous != nullptr ? p->idle_previous->idle_next : sched.idle_head) = p->idle_next;
+  if (p->idle_next != nullptr) p->idle_next->idle_previous = p->idle_previous;
+  sched.idle_count.store(sched.idle_count.load(std::memory_order_relaxed) - 1,
+                         std::memory_order_relaxed);
+}
+
+machine* dismiss_sleeper_locked(processor* p) noexcept {
+  machine* const sleeper = p->holder.load(std::memory_order_relaxed);
+  if (sleeper == nullptr) return nullptr;
+  p->holder.store(nullptr, std::memory_order_release);
+  sleeper->p = nullptr;
+  add_spare_locked(sleeper);  // asleep already
+  return sched.keeper == sleeper ? pass_timekeeping_locked() : nullptr;
+}
+
+machine* staff_locked(processor* p) noexcept {
+  machine* m = p->holder.load(std::memory_order_relaxed);  // written under the lock while idle
+  if (m == nullptr && sched.spare_head != nullptr) {
+    m = sched.spare_head;
+    remove_spare_locked(m);
+    m->p = p;
+    p->holder.store(m, std::memory_order_release);
+  }
+  if (m != nullptr) {
+    m->searching = true;
+    return m;
+  }
+  p->idle_next = sched.starting;
+  sched.starting = p;
+  sched.starter_word.fetch_add(1, std::memory_order_release);
+  base::futex_wake(sched.starter_word, 1);
+  return nullptr;
+}
+
+void wake_one(machine* m) noexcept {
+  if (!sched.idle.begin_wake()) return;
+  sched.lock.lock();
+  processor* const p = find_idle_locked(processor::idleness::listening);
+  machine* const woken = p != nullptr ? rouse_locked(p) : nullptr;
+  if (woken != nullptr) tell(woken, m);
+  sched.lock.unlock();
+  if (p == nullptr) sched.idle.end_search();  // somebody else took it, and is busy with it now
+  if (woken != nullptr) woken->sleep.wake();
+}
+
+void wake_for_inbox() noexcept {
+  // Whoever searches has its last look still to come (idle_state.hpp, I2).
+  if (sched.idle.searching_hint() != 0) return;
+  sched.lock.lock();
+  processor* p = find_idle_locked(processor::idleness::listening);
+  if (p == nullptr) p = find_idle_locked(processor::idleness::dozing);
+  if (p == nullptr) p = find_idle_locked(processor::idleness::numb);
+  machine* woken = nullptr;
+  if (p != nullptr && sched.idle.try_search(processors_max)) woken = rouse_locked(p);
+  if (woken != nullptr) tell(woken, nullptr);
+  sched.lock.unlock();
+  if (woken != nullptr) woken->sleep.wake();
+}
+
+void inject(goroutine* g) noexcept {
+  sched.global.push_inbox(g);
+  wake_for_inbox();
+}
+
+namespace {
+
+// Whether to doze before listening.
+bool should_doze(const machine* m) noexcept {
+  // relaxed, both: hints. With nobody else at work nothing can appear but from outside, and that
+  // wakes whoever sleeps.
+  const std::uint32_t procs = sched.procs.load(std::memory_order_relaxed);
+  if (sched.idle_count.load(std::memory_order_relaxed) + 1 >= procs) return false;
+  return !m->dozed || work_waits_hint();
+}
+
+}  // namespace
+
+void sleep_idle(machine* m) noexcept {
+  processor* const p = m->p;
+  const bool doze = should_doze(m);
+
+  sched.lock.lock();
+  add_idle_locked(p, doze ? processor::idleness::dozing : processor::idleness::listening);
+  if (m->searching) {
+    m->searching = false;
+    sched.idle.end_search();
+  }
+  const bool keeps_time = timekeeping_needed_locked();
+  if (keeps_time) {
+    sched.keeper = m;
+    sched.keeper_until_ns = earliest_timer_hint();
+  }
+  sched.lock.unlock();
+
+  base::heavy_barrier();  // [W1]
+  const std::int64_t now = base::now_ns();
+  const bool stay_awake = urgent_work_hint(now) || (!doze && work_waits_hint());
+  std::int64_t deadline = base::never;
+  if (doze) {
+    deadline = now + p->doze_ns;
+    p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
+  }
+  if (keeps_time) deadline = std::min(deadline, earliest_timer_hint());
+
+  bool token = false;
+  if (!stay_awake) {
+    if (deadline == base::never) {
+      m->sleep.wait();
+      token = true;
+    } else {
+      token = m->sleep.wait_until(deadline);
+    }
+  }
+  m->dozed = doze && !token;
+
+  machine* other = nullptr;
+  sched.lock.lock();
+  if (!token && m->p == p && p->idle != processor::idleness::busy) {
+    remove_idle_locked(p);  // I2: nobody has taken it
+    if (sched.keeper == m) sched.keeper = nullptr;
+  } else if (!m->is_spare) {
+    if (!token) {
+      sched.lock.unlock();
+      m->sleep.wait();  // I2: the token is on its way
+      sched.lock.lock();
+    }
+    if (sched.keeper == m) other = pass_timekeeping_locked();
+  }
+  // Else its processor was taken away while it slept: m->p is null and it goes on as a spare
+  // machine.
+  sched.lock.unlock();
+  if (other != nullptr) other->sleep.wake();
+  if (m->p != nullptr) note_activity();
+}
+
+bool sleep_spare(machine* m) noexcept {
+  sched.lock.lock();
+  if (m->p != nullptr) {  // given one between the loop's look and here
+    sched.lock.unlock();
+    return true;
+  }
+  if (m->searching) {
+    m->searching = false;
+    sched.idle.end_search();
+  }
+  if (!m->is_spare) add_spare_locked(m);
+  for (;;) {
+    const bool surplus = sched.spare_count > spare_kept;
+    sched.lock.unlock();
+    bool token = true;
+    if (surplus) {
+      token = m->sleep.wait_until(base::now_ns() + spare_life_ns);
+    } else {
+      m->sleep.wait();
+    }
+    if (token) return true;  // I4
+    sched.lock.lock();
+    if (!m->is_spare) {
+      sched.lock.unlock();
+      m->sleep.wait();  // I4: the token is on its way
+      return true;
+    }
+    if (sched.spare_count > spare_kept) {
+      remove_spare_locked(m);
+      sched.lock.unlock();
+      return false;
+    }
+  }
+}
+
+bool acquire_processor(machine* m) noexcept {
+  machine* other = nullptr;
+  sched.lock.lock();
+  processor* p = m->last_p;
+  if (p == nullptr || p->idle == processor::idleness::busy) p = sched.idle_head;
+  if (p != nullptr) {
+    remove_idle_locked(p);
+    other = dismiss_sleeper_locked(p);
+    m->p = p;
+    p->holder.store(m, std::memory_order_release);
+    m->chair.reclaim();
+  }
+  sched.lock.unlock();
+  if (other != nullptr) other->sleep.wake();
+  return p != nullptr;
+}
+
+void release_processor(machine* m) noexcept {
+  processor* const p = m->p;
+  machine* woken = nullptr;
+  machine* keeper = nullptr;
+  sched.lock.lock();
+  m->p = nullptr;
+  m->last_p = p;
+  if (m->searching) {
+    m->searching = false;
+    sched.idle.end_search();
+  }
+  p->holder.store(nullptr, std::memory_order_release);
+  if (p->retiring.load(std::memory_order_relaxed)) {
+    drain(*p);
+    p->retired = true;
+  } else if (has_work(*p) && sched.idle.try_search(processors_max)) {
+    woken = staff_locked(p);
+  } else {
+    add_idle_locked(p, processor::idleness::listening);
+    if (timekeeping_needed_locked()) keeper = pass_timekeeping_locked();
+  }
+  sched.lock.unlock();
+  if (woken != nullptr) {
+    tell(woken, nullptr);
+    woken->sleep.wake();
+  }
+  if (keeper != nullptr) keeper->sleep.wake();
+  base::heavy_barrier();  // [W1]: it was the last to look, for this processor
+  if (urgent_work_hint(base::now_ns()) || work_waits_hint()) wake_for_inbox();
+}
+
+void give_processor(machine* m, machine* to, goroutine* g) noexcept {
+  sched.lock.lock();
+  processor* const p = m->p;
+  if (m->searching) {
+    m->searching = false;
+    sched.idle.end_search();
+  }
+  m->p = nullptr;
+  m->last_p = p;
+  to->p = p;
+  to->handed = g;
+  p->holder.store(to, std::memory_order_release);
+  sched.lock.unlock();
+  to->sleep.wake();
+  // The search this machine may have ended without a last look: somebody else has to look.
+  base::heavy_barrier();  // [W1]
+  if (urgent_work_hint(base::now_ns()) || work_waits_hint()) wake_for_inbox();
+}
+
+}  // namespace weft::sched

@@ -1,0 +1,88 @@
+// idle_state.hpp: how many machines look for work and how many processors wait to be told of it,
+// in one word that everyone who makes work reads.
+//
+// `searching` machines hold a processor and look for work; `listening` processors lie in the idle
+// list and rely on being woken. (A processor that dozes, idle.cpp, is neither: it looks by itself
+// when its time is up.) Whoever makes work wakes somebody only when nobody searches and somebody
+// listens: one comparison of one word that hardly ever changes.
+//
+//     producer                               the last searcher, about to sleep
+//     store the work (queue's tail)          searching - 1, listening + 1, in one step
+//     light barrier                          heavy barrier
+//     load word: somebody listens and        look at every queue once more;
+//       nobody searches: wake one              work: take it back, search on; none: sleep
+//
+// [W1] Store-then-load on both sides: either the producer sees that somebody listens, or the
+// searcher's last look sees the work. So no work is left lying while a processor sleeps.
+// tests/model/idle_state_test.cpp walks it and fails when the barrier or the last look is left out.
+//
+// A producer that sees a searcher wakes nobody: that searcher has its last look still before it
+// (I2), and when it finds work while being the last one searching, it wakes the next (chain).
+//
+// Invariants:
+//   I1  listening is the number of processors in the idle list that listen; it changes together
+//       with the list, under the scheduler's lock.
+//   I2  Whoever takes one from searching either found work and passes the search on, or looks at
+//       every queue after it.
+#pragma once
+
+#include "base/platform.hpp"
+
+#include <cstdint>
+
+namespace weft::sched {
+
+template <class Platform>
+class basic_idle_state {
+ public:
+  // Producer, after its work is visible and a light barrier has passed.
+  bool should_wake() const noexcept {
+    // 0 < word < one_searching: somebody listens, nobody searches.
+    return word_.load(Platform::hot_load) - 1 < one_searching - 1;  // [W1]
+  }
+
+  // Takes over the duty of waking one: becomes the one search there is, on behalf of the machine
+  // that is going to be woken. Returns: false if the duty has gone.
+  bool begin_wake() noexcept {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    do {
+      if (word - 1 >= one_searching - 1) return false;
+    } while (!word_.compare_exchange_weak(word, word + one_searching, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));
+    return true;
+  }
+
+  // Starts a search by oneself unless there are `most` already.
+  bool try_search(std::uint32_t most) noexcept {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    do {
+      if (word / one_searching >= most) return false;
+    } while (!word_.compare_exchange_weak(word, word + one_searching, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));
+    return true;
+  }
+
+  // Returns: true if this was the last search: I2 tells what has to follow.
+  bool end_search() noexcept {
+    return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;
+  }
+
+  void start_listening() noexcept { word_.fetch_add(1, std::memory_order_seq_cst); }  // [W1]
+  void stop_listening() noexcept { word_.fetch_sub(1, std::memory_order_seq_cst); }
+
+  std::uint32_t searching_hint() const noexcept {
+    return static_cast<std::uint32_t>(word_.load(std::memory_order_relaxed) / one_searching);
+  }
+  std::uint32_t listening_hint() const noexcept {
+    return static_cast<std::uint32_t>(word_.load(std::memory_order_relaxed) % one_searching);
+  }
+
+ private:
+  static constexpr std::uint64_t one_searching = std::uint64_t{1} << 32;
+
+  typename Platform::template atomic<std::uint64_t> word_{0};  // searching * 2^32 + listening
+};
+
+using idle_state = basic_idle_state<base::platform>;
+
+}  // namespace weft::sched

@@ -1,0 +1,307 @@
+// machine.cpp: the life of a machine's thread, and the thread that makes threads.
+//
+// A machine's thread runs machine_main on its own stack: it looks for a goroutine, switches to it,
+// and comes back when goroutines have nothing more to run here or left it an errand.
+//
+// Creating a thread allocates, so it is never done inside the runtime: whoever needs a thread for a
+// processor puts the processor into the list `starting` and wakes the starter, a thread that does
+// nothing else. If the kernel refuses, the processor goes back to the idle list, numb: it is
+// staffed again when something comes from outside or when the monitor tries again, and the machines
+// that exist carry on.
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/env.hpp"
+#include "sched/scheduler.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <cxxabi.h>
+#include <mutex>
+#include <new>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+constinit thread_local weft::sched::machine* weft_this_machine = nullptr;
+
+namespace weft::sched {
+
+constinit scheduler the_scheduler;
+
+namespace {
+
+scheduler& sched = the_scheduler;
+
+constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 128 << 10;
+constexpr std::size_t signal_stack_bytes = 64 << 10;
+
+sigset_t machine_signals;  // the signal mask of whoever started the runtime
+
+// A goroutine is too deep for its stack, or a signal finds one of 100 bytes: handlers need a stack
+// of their own.
+class signal_stack {
+ public:
+  signal_stack() noexcept {
+    memory_ = ::mmap(nullptr, signal_stack_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory_ == MAP_FAILED) return;  // an overflow will then end without words
+    stack_t alternate{};
+    alternate.ss_sp = memory_;
+    alternate.ss_size = signal_stack_bytes;
+    ::sigaltstack(&alternate, &before_);
+  }
+  signal_stack(const signal_stack&) = delete;
+  signal_stack& operator=(const signal_stack&) = delete;
+  ~signal_stack() {
+    if (memory_ == MAP_FAILED) return;
+    ::sigaltstack(&before_, nullptr);
+    ::munmap(memory_, signal_stack_bytes);
+  }
+
+ private:
+  void* memory_;
+  stack_t before_{};
+};
+
+void note_thread(machine* m) noexcept {
+  m->errno_address = &errno;
+  m->eh = reinterpret_cast<exception_globals*>(abi::__cxa_get_globals());
+  m->fp = arch::fp_control::capture();
+  m->thread_id = ::gettid();
+#if WEFT_ASAN
+  pthread_attr_t attributes;
+  WEFT_CHECK(::pthread_getattr_np(::pthread_self(), &attributes) == 0);
+  void* low = nullptr;
+  std::size_t bytes = 0;
+  ::pthread_attr_getstack(&attributes, &low, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  m->stack_low = static_cast<std::byte*>(low);
+  m->stack_bytes = bytes;
+#endif
+#if WEFT_TSAN
+  m->fiber = base::sanitizer::current_fiber();
+#endif
+}
+
+// A goroutine of a bound machine became ready elsewhere; sleeps until it is handed over.
+goroutine* wait_bound(machine* m) noexcept {
+  goroutine* const g = m->errand_goroutine;
+  if (m->p != nullptr) release_processor(m);
+  while (m->handed == nullptr) m->sleep.wait();
+  WEFT_CHECK(m->handed == g && m->p != nullptr);
+  m->handed = nullptr;
+  m->chair.reclaim();
+  return g;
+}
+
+// `g` needs a stack and there is no memory for one. It waits until others give theirs back; if
+// nothing at all happens for five seconds, nobody will.
+goroutine* await_stack(machine* m, goroutine* g) noexcept {
+  if (!sched.stack_shortage.exchange(true, std::memory_order_relaxed)) {
+    base::warn("no memory for a goroutine's stack; goroutines wait until others have ended");
+  }
+  const std::int64_t now = base::now_ns();
+  if (m->short_since_ns == 0) m->short_since_ns = now;
+  if (now - m->short_since_ns > 5'000'000'000) {
+    base::fatal("no memory for a goroutine's stack, and none became free for 5 s");
+  }
+  // Others first: those that have a stack can run, and end.
+  sched.global.push_inbox(g);
+  if (goroutine* const other = pick(m)) {
+    if (can_run_here(m, other)) {
+      m->short_since_ns = 0;
+      return other;
+    }
+    sched.global.push_inbox(other);
+  }
+  const timespec pause{0, 1'000'000};
+  const int saved = errno;
+  ::nanosleep(&pause, nullptr);
+  errno = saved;
+  return nullptr;
+}
+
+// Returns: a goroutine that can run here and now, or null if the thread should end.
+goroutine* find_work(machine* m) noexcept {
+  for (;;) {
+    goroutine* g = nullptr;
+    if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
+    if (m->task == errand::run) {
+      g = m->errand_goroutine;
+    } else if (m->task == errand::wait_bound) {
+      g = wait_bound(m);
+    } else if (m->p == nullptr) {
+      if (!sleep_spare(m)) return nullptr;
+      m->chair.reclaim();
+      continue;
+    } else if (m->p->retiring.load(std::memory_order_relaxed)) {
+      release_processor(m);
+      continue;
+    } else {
+      g = pick(m);
+      if (g == nullptr) g = search(m);
+    }
+    m->task = errand::none;
+    if (g == nullptr) {
+      if (!m->p->retiring.load(std::memory_order_relaxed)) sleep_idle(m);
+      continue;
+    }
+    m->dozed = false;
+    if (g->how == mode::bound && g->bound != m) {
+      give_processor(m, g->bound, g);
+      continue;
+    }
+    if (!can_run_here(m, g)) {
+      g = await_stack(m, g);
+      if (g == nullptr) continue;
+    } else if (m->short_since_ns != 0) {
+      m->short_since_ns = 0;
+      sched.stack_shortage.store(false, std::memory_order_relaxed);
+    }
+    if (m->searching) {
+      m->searching = false;
+      sched.idle.end_search();
+      work_made(m);  // idle_state.hpp, I2: passes the search on
+    }
+    return g;
+  }
+}
+
+machine* take_record() noexcept {
+  const std::lock_guard hold(sched.lock);
+  if (sched.machines == machines_max) return nullptr;
+  machine* m = sched.free_machines;
+  if (m != nullptr) {
+    sched.free_machines = m->spare_next;
+    m->spare_next = nullptr;
+  } else {
+    const int saved = errno;
+    void* const memory = ::mmap(nullptr, sizeof(machine), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    errno = saved;
+    if (memory == MAP_FAILED) return nullptr;
+    m = ::new (memory) machine;
+    sched.machine_table[sched.machines_made++].store(m, std::memory_order_release);
+  }
+  m->is_live = true;
+  ++sched.machines;
+  return m;
+}
+
+void return_record(machine* m) noexcept {
+  const std::lock_guard hold(sched.lock);
+  m->is_live = false;
+  m->last_p = nullptr;
+  m->task = errand::none;
+  m->spare_next = sched.free_machines;
+  sched.free_machines = m;
+  --sched.machines;
+}
+
+void* machine_main(void* argument) {
+  machine* const m = static_cast<machine*>(argument);
+  const signal_stack alternate;
+  weft_this_machine = m;
+  note_thread(m);
+  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  ::pthread_sigmask(SIG_SETMASK, &machine_signals, nullptr);
+  m->chair.enter();
+  m->chair.reclaim();
+  for (;;) {
+    goroutine* const g = find_work(m);
+    if (g == nullptr) break;
+    run_goroutine(m, g);
+    if (m->errand_stack != nullptr) {
+      stack::central().put(&m->errand_stack, 1);
+      m->errand_stack = nullptr;
+    }
+    if (m->task == errand::end_bound) {
+      release_processor(m);
+      break;
+    }
+  }
+  // From here on this is a plain thread.
+  m->chair.leave();
+  weft_this_machine = nullptr;
+  return_record(m);
+  return nullptr;
+}
+
+int start_thread(const char* name, void* (*main)(void*), void* argument,
+                 std::size_t stack_bytes) noexcept {
+  // The new thread begins with every signal blocked and opens up when it is ready for them.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  ::pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_t thread;
+  const int error = ::pthread_create(&thread, &attributes, main, argument);
+  ::pthread_attr_destroy(&attributes);
+  if (error == 0) ::pthread_setname_np(thread, name);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
+// The kernel refused a thread: the processor waits for better times.
+void make_numb(processor* p, int error) noexcept {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true, std::memory_order_relaxed)) {
+    base::text line;
+    line << "cannot start another thread (" << ::strerrordesc_np(error)
+         << "); carrying on with those there are";
+    base::warn(line.view());
+  }
+  sched.lock.lock();
+  add_idle_locked(p, processor::idleness::numb);
+  sched.lock.unlock();
+  sched.idle.end_search();
+}
+
+void* starter_main(void*) {
+  for (;;) {
+    const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
+    for (;;) {
+      sched.lock.lock();
+      processor* const p = sched.starting;
+      if (p != nullptr) sched.starting = p->idle_next;
+      sched.lock.unlock();
+      if (p == nullptr) break;
+      if (const int error = start_machine(p)) make_numb(p, error);
+    }
+    base::futex_wait(sched.starter_word, seen);
+  }
+}
+
+}  // namespace
+
+int start_machine(processor* p) noexcept {
+  machine* const m = take_record();
+  if (m == nullptr) return EAGAIN;
+  m->p = p;
+  m->searching = p != nullptr;
+  if (p != nullptr) p->holder.store(m, std::memory_order_release);
+  const int error = start_thread("weft", &machine_main, m, thread_stack_bytes);
+  if (error != 0) {
+    m->p = nullptr;
+    m->searching = false;
+    if (p != nullptr) p->holder.store(nullptr, std::memory_order_release);
+    return_record(m);
+  }
+  return error;
+}
+
+void keep_signal_mask() noexcept { ::pthread_sigmask(SIG_SETMASK, nullptr, &machine_signals); }
+
+int start_service(const char* name, void* (*main)(void*)) noexcept {
+  return start_thread(name, main, nullptr, thread_stack_bytes);
+}
+
+int start_starter() noexcept { return start_service("weft-starter", &starter_main); }
+
+}  // namespace weft::sched

@@ -1,0 +1,73 @@
+// machine.hpp: one OS thread that runs goroutines while it holds a processor.
+//
+// A machine has two kinds of stack under it: those of the goroutines it runs, which switch directly
+// from one to the next, and its thread's own (`scheduler`), on which it looks for work, sleeps and
+// does what cannot be done on a goroutine's stack. Records are never unmapped, so that a claimer
+// may look at the seat of a machine that has just ended; they are recycled.
+#pragma once
+
+#include "arch/context.hpp"
+#include "sched/goroutine.hpp"
+#include "sched/parker.hpp"
+#include "sched/processor.hpp"
+#include "sched/seat.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <sys/types.h>
+
+namespace weft::sched {
+
+// What a goroutine asks its machine to do once the goroutine's own stack is no longer in use.
+enum class errand : std::uint8_t {
+  none,        // find something to run
+  run,         // run `errand_goroutine`, which could not be run from where it was picked
+  wait_bound,  // `errand_goroutine` is bound to this machine and waits: sleep until it is ready
+  end_bound,   // a bound goroutine has ended: the thread ends with it
+  lost,        // there is no processor: wait for one
+};
+// With any of them, `errand_stack`, if set, is a stack of another size than the default whose
+// goroutine has ended: it goes back to the pool.
+
+struct alignas(64) machine {
+  seat chair;
+  processor* p = nullptr;           // guarded by the chair, or by the scheduler's lock while parked
+  goroutine* g = nullptr;           // the goroutine that runs here, or null; owner only
+  int* errno_address = nullptr;     // immutable after start
+  exception_globals* eh = nullptr;  // immutable after start
+  arch::fp_control fp{};            // the thread's own; immutable after start
+  arch::context scheduler;          // the thread's own stack, while a goroutine runs
+  arch::context discard;            // where the context of an ended goroutine goes
+
+  errand task = errand::none;             // owner only
+  goroutine* errand_goroutine = nullptr;  // owner only
+  stack::extent* errand_stack = nullptr;  // owner only
+  bool searching = false;                 // counted in idle_state; owner, or its waker while parked
+  bool dozed = false;                     // the last sleep was a doze that ran its time; owner only
+  processor* last_p = nullptr;            // the processor it lost; owner only
+  std::int64_t short_since_ns = 0;  // since when it has found no memory for stacks; owner only
+
+  parker sleep;
+  // What the waker tells the machine it wakes: whose work it is about, and how far that processor
+  // was.
+  processor* told_of = nullptr;
+  std::uint64_t told_picks = 0;
+  goroutine* handed = nullptr;        // a bound goroutine to run; set by whoever hands over
+  machine* spare_next = nullptr;      // guarded by the scheduler's lock
+  machine* spare_previous = nullptr;  // guarded by the scheduler's lock
+  bool is_spare = false;              // guarded by the scheduler's lock
+  bool is_live = false;               // guarded by the scheduler's lock
+  pid_t thread_id = 0;                // immutable after start
+  std::byte* stack_low = nullptr;     // the thread's own stack, for sanitizers
+  std::size_t stack_bytes = 0;
+#if WEFT_ASAN
+  void* fake_stack = nullptr;
+#endif
+#if WEFT_TSAN
+  void* fiber = nullptr;
+  void* dead_fiber = nullptr;  // of a goroutine that ended here; destroyed after the switch
+#endif
+};
+
+}  // namespace weft::sched

@@ -1,0 +1,174 @@
+// park.cpp: the seam between primitives and scheduler; the contract is weft/detail/park.hpp.
+#include <weft/detail/park.hpp>
+
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "sched/scheduler.hpp"
+
+namespace weft::detail {
+namespace {
+
+using sched::machine;
+using sched::mode;
+using sched::state;
+
+// Makes `g` runnable on the machine that is inside the runtime here.
+void ready_inside(machine* m, goroutine* g) noexcept {
+  WEFT_ASSERT(g->get_status() == state::waiting);
+  g->set_status(state::runnable);
+  sched::push_next(m, g);
+  sched::work_made(m);
+}
+
+// A goroutine's sleep with a deadline: lives on its stack, disarmed before that goes.
+struct alarm : sched::timer {
+  goroutine* who = nullptr;
+  bool (*give_up)(void*) = nullptr;
+  void* give_up_argument = nullptr;
+  bool gave_up = false;
+};
+
+// Runs under the heap's lock on some machine.
+void ring_alarm(sched::timer* t) noexcept {
+  alarm* const a = static_cast<alarm*>(t);
+  if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;
+  a->gave_up = true;
+  machine* const m = sched::this_machine();
+  WEFT_ASSERT(a->who->get_status() == state::waiting);
+  a->who->set_status(state::runnable);
+  sched::push_ready(m, a->who);
+  sched::work_made(m);
+}
+
+}  // namespace
+
+std::string_view to_string(wait_reason reason) noexcept {
+  switch (reason) {
+    case wait_reason::none:
+      return "waiting";
+    case wait_reason::sleep:
+      return "sleep";
+    case wait_reason::wait_group:
+      return "wait_group wait";
+    case wait_reason::future:
+      return "future wait";
+    case wait_reason::chan_receive:
+      return "chan receive";
+    case wait_reason::chan_send:
+      return "chan send";
+    case wait_reason::chan_receive_nil:
+      return "chan receive (nil chan)";
+    case wait_reason::chan_send_nil:
+      return "chan send (nil chan)";
+    case wait_reason::select:
+      return "select";
+    case wait_reason::select_empty:
+      return "select (no cases)";
+    case wait_reason::mutex:
+      return "mutex lock";
+    case wait_reason::shared_mutex_shared:
+      return "shared_mutex lock_shared";
+    case wait_reason::shared_mutex:
+      return "shared_mutex lock";
+    case wait_reason::condition:
+      return "condition_variable wait";
+    case wait_reason::semaphore:
+      return "semaphore acquire";
+    case wait_reason::latch:
+      return "latch wait";
+    case wait_reason::barrier:
+      return "barrier wait";
+    case wait_reason::io:
+      return "IO wait";
+    case wait_reason::run:
+      return "run";
+  }
+  return "waiting";
+}
+
+goroutine* prepare_park(wait_reason reason) {
+  if (sched::this_machine() == nullptr) {
+    sched::ensure_started();
+    return sched::this_thread_record();
+  }
+  machine* const m = sched::enter();
+  goroutine* const g = m->g;
+  g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
+  g->set_status(state::waiting);
+  // relaxed: whoever finds the goroutine does so through the primitive's lock.
+  g->context.busy.store(1, std::memory_order_relaxed);
+  return g;
+}
+
+void cancel_park() noexcept {
+  machine* const m = sched::this_machine();
+  if (m == nullptr) return;
+  m->g->context.busy.store(0, std::memory_order_relaxed);  // nobody has found it
+  m->g->set_status(state::running);
+  sched::leave(m);
+}
+
+void park() noexcept {
+  machine* const m = sched::this_machine();
+  if (m == nullptr) {
+    sched::park_thread(sched::this_thread_record());
+    return;
+  }
+  sched::suspend(m, m->g);
+  sched::leave(sched::this_machine());
+}
+
+bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept {
+  machine* m = sched::this_machine();
+  if (m == nullptr) {
+    goroutine* const self = sched::this_thread_record();
+    if (sched::park_thread_until(self, deadline_ns)) return true;
+    if (give_up == nullptr || give_up(argument)) return false;
+    sched::park_thread(self);  // a waker has it already; its token is on the way
+    return true;
+  }
+  goroutine* const g = m->g;
+  alarm a;
+  a.fire = &ring_alarm;
+  a.who = g;
+  a.give_up = give_up;
+  a.give_up_argument = argument;
+  if (!m->p->timers.arm(a, deadline_ns)) base::fatal("no memory for a timer");
+  sched::suspend(m, g);
+  sched::timer_heap::disarm(a);
+  sched::leave(sched::this_machine());
+  return !a.gave_up;
+}
+
+void ready(goroutine* g) noexcept {
+  if (g->how == mode::thread) {
+    sched::wake_thread(g);
+    return;
+  }
+  if (sched::this_machine() == nullptr) {
+    g->set_status(state::runnable);
+    sched::inject(g);
+    return;
+  }
+  machine* const m = sched::enter();
+  ready_inside(m, g);
+  sched::leave(m);
+}
+
+void enter_runtime() {
+  if (sched::this_machine() != nullptr) (void)sched::enter();
+}
+
+void leave_runtime() noexcept {
+  if (machine* const m = sched::this_machine()) sched::leave(m);
+}
+
+void relax(int turn) noexcept {
+  if (turn < 100) {
+    base::pause();
+  } else {
+    base::yield_thread();
+  }
+}
+
+}  // namespace weft::detail

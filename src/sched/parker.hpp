@@ -1,0 +1,78 @@
+// parker.hpp: puts one thread to sleep until it is woken, remembering a wake-up that comes first.
+//
+// One waiter, any number of wakers. A wake-up is a token; wait() consumes it. Wake-ups do not add
+// up: several before one wait() count as one, which suits a waiter that looks at the world again.
+//
+//     waiter                                 waker
+//     exchange word: -> sleeping             exchange word: -> token
+//       was token: done                        was sleeping: futex_wake
+//     futex_wait while sleeping
+//
+// [K1] Both sides exchange, so one of them sees the other: either the waiter finds the token, or
+// the waker finds it sleeping. tests/model/parker_test.cpp.
+//
+// Memory order:
+//   [K2] waker's exchange (release) -> waiter's (acquire): what the waker did before.
+//
+// The waker touches the parker with the exchange alone; the futex call after it uses the address
+// only. So a parker may be gone as soon as its wait() has returned.
+#pragma once
+
+#include "base/platform.hpp"
+
+#include <cstdint>
+
+namespace weft::sched {
+
+template <class Platform>
+class basic_parker {
+ public:
+  basic_parker() = default;
+  basic_parker(const basic_parker&) = delete;
+  basic_parker& operator=(const basic_parker&) = delete;
+
+  // Blocks: the thread, until a token is there.
+  void wait() noexcept {
+    if (word_.exchange(sleeping, std::memory_order_acq_rel) != token) {  // [K1]
+      while (word_.load(std::memory_order_acquire) != token) {           // [K2]
+        Platform::futex_wait(word_, sleeping);
+      }
+    }
+    consume();
+  }
+
+  // The same, until `deadline_ns` at the latest. Returns: whether a token was consumed.
+  bool wait_until(std::int64_t deadline_ns) noexcept {
+    if (word_.exchange(sleeping, std::memory_order_acq_rel) != token) {  // [K1]
+      bool in_time = true;
+      while (in_time && word_.load(std::memory_order_acquire) != token) {  // [K2]
+        in_time = Platform::futex_wait_until(word_, sleeping, deadline_ns);
+      }
+    } else {
+      // [K1] took the token and left `sleeping` behind.
+      consume();
+      return true;
+    }
+    return consume();  // a token that comes at the last instant counts
+  }
+
+  // Lets the waiter go on, now or at its next wait().
+  void wake() noexcept {
+    if (word_.exchange(token, std::memory_order_acq_rel) == sleeping) {  // [K1] [K2]
+      Platform::futex_wake(word_, 1);
+    }
+  }
+
+ private:
+  enum : std::uint32_t { empty, token, sleeping };
+
+  // An exchange, not a store: a store could linger and wipe out the token of a wake-up that comes
+  // after the waiter has looked at the world again.
+  bool consume() noexcept { return word_.exchange(empty, std::memory_order_acq_rel) == token; }
+
+  typename Platform::template atomic<std::uint32_t> word_{empty};
+};
+
+using parker = basic_parker<base::platform>;
+
+}  // namespace weft::sched

@@ -1,0 +1,102 @@
+// processor.hpp: the right to run goroutines, and what goes with it.
+//
+// There are max_procs() of them. A processor is in one of these situations:
+//   held     by a machine (`holder`), which runs goroutines or looks for some;
+//   idle     in the scheduler's idle list; `holder` is the machine that sleeps with it, if any;
+//   retired  its index is not below max_procs(); nobody holds it and its queues are empty.
+//
+// All fields but those marked are guarded by the holder's seat (seat.hpp).
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/random.hpp"
+#include "sched/records.hpp"
+#include "sched/ring.hpp"
+#include "sched/timers.hpp"
+#include "stack/cache.hpp"
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::sched {
+
+struct machine;
+
+inline constexpr std::uint32_t processors_max = 1024;
+
+// How long a processor dozes after a search that found nothing: from the first to the second,
+// doubling each time, until a theft pays (find.cpp, idle.cpp).
+inline constexpr std::int64_t doze_min_ns = 50'000;
+inline constexpr std::int64_t doze_max_ns = 2'000'000;
+
+// What goroutines handed from one processor to another travel in.
+struct share {
+  static constexpr std::uint32_t most = ring::capacity / 2;
+  std::uint32_t size = 0;
+  goroutine* items[most + 1];
+};
+
+// What a thief remembers of a victim between two looks (find.cpp).
+struct sighting {
+  std::uint64_t picks = 0;
+  std::int64_t picks_since_ns = 0;
+  std::uint64_t ready_mark = 0;
+  std::int64_t ready_since_ns = 0;
+  std::uint64_t fresh_front = 0;
+  std::uint64_t fresh_epoch = 0;
+  std::int64_t fresh_since_ns = 0;
+  bool valid = false;
+};
+
+struct alignas(64) processor {
+  // The goroutine to run before all others: the one woken last. A pair that keeps waking each other
+  // through it shares one slice (slice_start_ns), after which it queues like everyone else.
+  std::atomic<goroutine*> next{nullptr};  // thieves look whether it is null
+  std::atomic<std::uint64_t> picks{0};    // goroutines picked so far; thieves see it move
+  record_cache records;
+  std::uint64_t next_id = 0;
+  std::uint64_t ids_end = 0;
+  std::atomic<std::uint64_t> started{0};  // num_goroutine sums these over all processors
+  std::atomic<std::uint64_t> ended{0};
+  std::uint32_t until_fair = 61;  // picks until the next one that is fair to everybody
+  std::uint32_t fair_turn = 0;    // who is looked at first then
+  std::size_t overflow_owed = 0;  // goroutines it let overflow and has not taken back
+  std::int64_t slice_start_ns = 0;
+  std::uint64_t oldest_fresh = 0;  // front of `fresh` when it was last looked at, and
+  std::uint64_t oldest_fresh_epoch = 0;
+  std::int64_t oldest_fresh_since_ns = 0;  // since when it has been that
+  bool oldest_first = false;               // the oldest fresh goroutine has waited for too long,
+  std::uint64_t oldest_first_until = 0;    // and so have all that were there before this one
+  stack::cache stacks;
+  base::random random;
+  ring ready;
+  ring fresh;
+
+  // Who may use all of the above: its holder. Written by the holder, by a claimer of the holder's
+  // seat, or under the scheduler's lock while the processor is idle.
+  alignas(64) std::atomic<machine*> holder{nullptr};
+  std::uint32_t index = 0;             // immutable
+  std::atomic<bool> retiring{false};   // set by resize; the holder lets go when it sees it
+  bool retired = false;                // out of circulation; guarded by the scheduler's lock
+  processor* idle_next = nullptr;      // guarded by the scheduler's lock
+  processor* idle_previous = nullptr;  // guarded by the scheduler's lock
+  enum class idleness : std::uint8_t { busy, listening, dozing, numb };
+  idleness idle = idleness::busy;  // guarded by the scheduler's lock
+  timer_heap timers;               // has its own lock
+
+  // As a thief: what it has learned.
+  alignas(64) share mailbox;                // written by the victim that accepted
+  std::atomic<std::uint32_t> delivered{0};  // [M1] victim's release -> thief's acquire: mailbox
+  std::int64_t patience_ns = 5'000;
+  std::int64_t search_ns = 20'000;
+  std::int64_t doze_ns = doze_min_ns;
+  processor* robbed = nullptr;  // the last victim, its picks then, and the time
+  std::uint64_t robbed_picks = 0;
+  std::uint32_t robbed_count = 0;
+  std::int64_t robbed_at_ns = 0;
+  std::uint64_t overflow_mark = 0;
+  std::int64_t overflow_since_ns = 0;
+  sighting sightings[processors_max];  // by victim; pages are touched as needed
+};
+
+}  // namespace weft::sched

@@ -1,0 +1,220 @@
+// report.cpp: the last words of a process that dies of a goroutine.
+//
+// Each report names the goroutine first, then all the others, a paragraph each: id, name, state,
+// wait reason, stack, where it was created. Before it speaks it freezes the world as far as it can:
+// every machine stops at its next entry into the runtime, so parked goroutines stay parked while
+// their stacks are read. The process ends with status 2 in any case, by a deadline if need be.
+#include "arch/entry.hpp"
+#include "base/backtrace.hpp"
+#include "base/check.hpp"
+#include "base/fatal.hpp"
+#include "base/symbolize.hpp"
+#include "sched/scheduler.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+
+namespace weft::sched {
+namespace {
+
+constexpr int deadline_seconds = 20;
+constexpr std::size_t frames_max = 256;
+constexpr std::size_t goroutines_shown = 100;
+
+struct sigaction previous_segv;
+struct sigaction previous_bus;
+
+std::string_view to_string(state s) noexcept {
+  switch (s) {
+    case state::unused:
+      return "unused";
+    case state::runnable:
+      return "runnable";
+    case state::running:
+      return "running";
+    case state::waiting:
+      return "waiting";
+    case state::blocking:
+      return "blocking";
+    case state::preempted:
+      return "preempted";
+    case state::dead:
+      return "dead";
+  }
+  return "unknown";
+}
+
+void freeze_world() noexcept {
+  the_scheduler.stopping.store(true, std::memory_order_seq_cst);
+  machine* const self = this_machine();
+  for (const auto& slot : the_scheduler.machine_table) {
+    machine* const m = slot.load(std::memory_order_acquire);
+    if (m == nullptr) break;
+    if (m != self) m->chair.stop();
+  }
+  base::heavy_barrier();
+}
+
+void print_header(const goroutine* g) noexcept {
+  base::text line;
+  line << "goroutine " << g->id;
+  const goroutine_extra* const extra = g->extra.load(std::memory_order_acquire);  // [G1]
+  if (extra != nullptr && extra->name != nullptr) line << " \"" << extra->name << "\"";
+  const state s = g->get_status();
+  line << " [" << to_string(s);
+  if (s == state::waiting) {
+    line << ": " << detail::to_string(g->reason.load(std::memory_order_relaxed));
+  }
+  if (g->how == mode::bound) line << ", locked to thread";
+  line << "]:\n";
+  base::write_stderr(line.view());
+}
+
+void print_origin(const goroutine* g, base::symbolize_options options) noexcept {
+  base::text line;
+  line << "created by goroutine " << g->created_by;
+  const goroutine_extra* const extra = g->extra.load(std::memory_order_acquire);  // [G1]
+  if (g->created_by == 0) {
+    line.clear();
+    line << "created by a thread";
+  }
+  if (extra != nullptr && extra->file != nullptr) {
+    line << " in " << extra->function << "\n\t" << extra->file << ":" << extra->line << "\n\n";
+    base::write_stderr(line.view());
+    return;
+  }
+  line << " at\n";
+  base::write_stderr(line.view());
+  void* pc = const_cast<void*>(g->created_at);
+  if (pc != nullptr) base::print_stack(&pc, 1, options);
+  base::write_stderr("\n");
+}
+
+void print_parked(const goroutine* g) noexcept {
+  print_header(g);
+  if (g->stack != nullptr && g->get_status() != state::running) {
+    void* pcs[frames_max];
+    const base::saved_frame at{g->context.pc, g->context.sp, g->context.fp};
+    base::print_stack(pcs, base::capture_from(at, pcs, frames_max));
+  }
+  print_origin(g, {});
+}
+
+void print_others(const goroutine* first) noexcept {
+  std::size_t shown = 0;
+  std::size_t hidden = 0;
+  the_scheduler.records.for_each([&](const goroutine& g) {
+    const state s = g.get_status();
+    if (&g == first || s == state::unused || s == state::dead) return;
+    if (shown == goroutines_shown) {
+      ++hidden;
+      return;
+    }
+    ++shown;
+    print_parked(&g);
+  });
+  if (hidden != 0) {
+    base::text line;
+    line << "... and " << static_cast<std::uint64_t>(hidden) << " more goroutines\n";
+    base::write_stderr(line.view());
+  }
+}
+
+goroutine* this_goroutine_record() noexcept {
+  machine* const m = this_machine();
+  return m != nullptr ? m->g : nullptr;
+}
+
+[[noreturn]] void on_escaped_exception() {
+  base::begin_last_words();
+  base::arm_deadline(deadline_seconds);
+  freeze_world();
+  const goroutine* const g = this_goroutine_record();
+  base::text line;
+  line << "weft: an exception left goroutine " << g->id << ": ";
+  if (!base::describe_exception(line)) line << "unknown";
+  line << "\n\n";
+  base::write_stderr(line.view());
+  print_header(g);
+  void* pcs[frames_max];
+  base::print_stack(pcs, base::capture(pcs, frames_max, 0));
+  print_origin(g, {});
+  print_others(g);
+  base::exit_process();
+}
+
+// What fatal() adds to its message.
+void describe_goroutines() noexcept {
+  base::arm_deadline(deadline_seconds);
+  freeze_world();
+  const goroutine* const g = this_goroutine_record();
+  if (g != nullptr) {
+    base::write_stderr("\n");
+    print_header(g);
+    void* pcs[frames_max];
+    base::print_stack(pcs, base::capture(pcs, frames_max, 0));
+    print_origin(g, {});
+  }
+  print_others(g);
+}
+
+[[noreturn]] void report_overflow(const stack::extent* s, const void* ucontext) noexcept {
+  base::begin_last_words();
+  base::arm_deadline(deadline_seconds);
+  const goroutine* const g = this_goroutine_record();
+  base::text line;
+  line << "weft: fatal: stack overflow: goroutine ";
+  if (g != nullptr) {
+    line << g->id;
+  } else {
+    line << "unknown";
+  }
+  line << " used up its stack of " << static_cast<std::uint64_t>(s->bytes())
+       << " bytes (WEFT_STACK or go_options::stack_size make it larger)\n\n";
+  base::write_stderr(line.view());
+  // malloc may be what overflowed: names stay mangled.
+  const base::symbolize_options options{.in_signal = true};
+  if (g != nullptr) print_header(g);
+  static base::long_stack frames;  // one report per process; too large for the signal stack
+  base::capture_interrupted(ucontext, frames);
+  base::print_stack(frames, options);
+  if (g != nullptr) print_origin(g, options);
+  base::exit_process();
+}
+
+void on_fault(int signal, siginfo_t* info, void* ucontext) {
+  const int saved = errno;
+  if (const stack::extent* const s = stack::find_guard(info->si_addr)) report_overflow(s, ucontext);
+  errno = saved;
+  // Not ours: as if we had not been here.
+  const struct sigaction& previous = signal == SIGSEGV ? previous_segv : previous_bus;
+  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
+    previous.sa_sigaction(signal, info, ucontext);
+  } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+    previous.sa_handler(signal);
+  } else {
+    // Returning repeats the fault, now with its default action, so that a core dump shows it.
+    ::signal(signal, SIG_DFL);
+  }
+}
+
+}  // namespace
+
+void install_reports() noexcept {
+  base::prepare_backtrace();
+  arch::entry_hooks hooks;
+  hooks.on_escaped_exception = &on_escaped_exception;
+  set_exit_hook(hooks);
+  arch::set_entry_hooks(hooks);
+  base::set_fatal_hook(&describe_goroutines);
+  struct sigaction action{};
+  action.sa_sigaction = &on_fault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(SIGSEGV, &action, &previous_segv);
+  ::sigaction(SIGBUS, &action, &previous_bus);
+}
+
+}  // namespace weft::sched

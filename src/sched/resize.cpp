@@ -1,0 +1,136 @@
+// resize.cpp: max_procs, while everything runs.
+//
+// Nothing stops the world. A processor whose index is no longer below max_procs() is marked
+// `retiring`; an idle one is taken out of the idle list, one whose machine looks for work is let go
+// by that machine, and one that runs a goroutine is detached (seat.hpp): the goroutine goes on for
+// as long as it stays in user code and finds at its next entry into the runtime that it has to get
+// another processor. What the processor had queued moves to the global queue. Its timers stay where
+// they are: any machine may run them. Retired processors are kept for the day the number grows
+// again.
+#include "base/check.hpp"
+#include "base/cpu_limit.hpp"
+#include "base/random.hpp"
+#include "sched/scheduler.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <sys/mman.h>
+
+namespace weft::sched {
+namespace {
+
+scheduler& sched = the_scheduler;
+
+base::spin_lock resize_lock;  // one change at a time; taken before everything else
+std::atomic<bool> set_by_hand{false};
+
+bool make_processor(std::uint32_t index) noexcept {
+  const int saved = errno;
+  void* const memory = ::mmap(nullptr, sizeof(processor), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  errno = saved;
+  if (memory == MAP_FAILED) return false;
+  processor* const p = ::new (memory) processor;
+  p->index = index;
+  p->random = base::random(base::seed_for(index));
+  p->retiring.store(true, std::memory_order_relaxed);
+  p->retired = true;
+  sched.processors[index].store(p, std::memory_order_relaxed);   // [P1]
+  sched.procs_made.store(index + 1, std::memory_order_release);  // [P1]
+  return true;
+}
+
+void revive_locked(processor* p) noexcept {
+  if (!p->retired) return;
+  p->retired = false;
+  p->retiring.store(false, std::memory_order_relaxed);  // ordered by the lock
+  add_idle_locked(p, processor::idleness::listening);
+}
+
+// Takes a processor that nobody is using out of circulation.
+// Returns: whom to wake after unlocking, or null.
+machine* retire_unused_locked(processor* p) noexcept {
+  p->retiring.store(true, std::memory_order_relaxed);
+  if (p->idle != processor::idleness::busy) {
+    remove_idle_locked(p);
+    machine* const keeper = dismiss_sleeper_locked(p);
+    drain(*p);
+    p->retired = true;
+    return keeper;
+  }
+  for (processor** link = &sched.starting; *link != nullptr; link = &(*link)->idle_next) {
+    if (*link != p) continue;
+    *link = p->idle_next;
+    sched.idle.end_search();
+    p->retired = true;
+    break;
+  }
+  return nullptr;
+}
+
+bool is_retired(processor* p) noexcept {
+  const std::lock_guard hold(sched.lock);
+  return p->retired;
+}
+
+void retire(processor* p) noexcept {
+  for (int turn = 0; !is_retired(p); ++turn) {
+    if (detach(*p)) {
+      const std::lock_guard hold(sched.lock);
+      drain(*p);
+      p->retired = true;
+      return;
+    }
+    if (turn > 10) base::yield_thread();
+  }
+}
+
+}  // namespace
+
+std::uint32_t resize(std::uint32_t n) noexcept {
+  const std::lock_guard one(resize_lock);
+  n = std::min(n, processors_max);
+  while (sched.procs_made.load(std::memory_order_relaxed) < n) {  // written under resize_lock only
+    if (!make_processor(sched.procs_made.load(std::memory_order_relaxed))) {
+      base::warn("no memory for more processors; carrying on with those there are");
+      break;
+    }
+  }
+  const std::uint32_t made = sched.procs_made.load(std::memory_order_relaxed);
+  n = std::min(n, made);
+  sched.lock.lock();
+  const std::uint32_t before = sched.procs.load(std::memory_order_relaxed);
+  sched.procs.store(n, std::memory_order_relaxed);
+  machine* keeper = nullptr;
+  for (std::uint32_t i = 0; i < made; ++i) {
+    processor* const p = sched.processors[i].load(std::memory_order_relaxed);
+    if (i < n) {
+      revive_locked(p);
+    } else if (!p->retired) {
+      if (machine* const woken = retire_unused_locked(p)) keeper = woken;
+    }
+  }
+  sched.lock.unlock();
+  if (keeper != nullptr) keeper->sleep.wake();
+  for (std::uint32_t i = n; i < made; ++i) {
+    retire(sched.processors[i].load(std::memory_order_relaxed));
+  }
+  base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
+  if (before != 0 && (urgent_work_hint(0) || work_waits_hint())) wake_for_inbox();
+  return before;
+}
+
+std::uint32_t resize_by_hand(std::uint32_t n) noexcept {
+  set_by_hand.store(true, std::memory_order_relaxed);  // the monitor reads it once a second
+  return resize(n);
+}
+
+void follow_cpu_limit() noexcept {
+  if (set_by_hand.load(std::memory_order_relaxed)) return;
+  const auto n = static_cast<std::uint32_t>(base::default_procs());
+  if (n != sched.procs.load(std::memory_order_relaxed)) resize(n);
+}
+
+}  // namespace weft::sched

@@ -1,0 +1,180 @@
+// seat.hpp: who may touch a processor, biased towards the machine that holds it.
+//
+// Everything a processor owns (its queues, its caches) is plain memory. The machine that holds the
+// processor touches it a hundred million times a second; a thief, the monitor or a change of
+// max_procs touch it now and then. So it is guarded by a lock that costs its holder two plain
+// instructions on the way in and one on the way out, and everybody else a membarrier.
+//
+// Each machine has one seat. `inside` is set by the machine while it runs runtime code; `word` is
+// written by others.
+//
+//     machine (owner)                        claimer (thief, monitor, resize)
+//     enter: store inside = 1                compare-exchange word: free -> pending
+//            light barrier                   heavy barrier
+//            load word; free: go on          load inside; 0: the processor is the claimer's
+//     leave: store inside = 0                release: store word = free, or taken
+//
+// [S1] The two columns are a store followed by a load of the other's word: either the owner sees
+// pending and stands back until the claimer is done, or the claimer sees inside == 1 and waits or
+// gives up. Never do both go on. tests/model/seat_test.cpp walks the interleavings, with store
+// buffers, and fails when the heavy barrier is left out.
+//
+// Values of word, and who may change them:
+//   free       the owner may enter. Claimers move it to asked or pending.
+//   asked      a thief asks for work (its number is in the upper bits). The owner accepts at its
+//              next entry, which makes it free again, and hands over half of its queue; the thief
+//              may withdraw, or turn its question into a claim. Costs no barrier at all, and an
+//              owner that spawns or yields passes by every few nanoseconds.
+//   pending    one claimer, and nobody else, decides; an owner that finds it on entry stands back.
+//   taken      the processor has left this machine while its goroutine ran user code. The owner,
+//              at its next entry, has to get another processor before it may go on.
+//   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
+//
+// Invariants:
+//   I1  What the processor owns is touched only by its machine while inside == 1 and word was free
+//       or asked at entry, or by the one claimer that turned word to pending and then saw
+//       inside == 0.
+//   I2  Only the owner stores inside; only the owner turns taken back to free.
+//   I3  A claimer that fails leaves word as free, so a request is never left behind.
+//
+// Memory order:
+//   [S2] owner's leave (release) -> claimer's load of inside (acquire): what the owner wrote.
+//   [S3] claimer's release -> owner's load of word at entry (acquire): what the claimer wrote.
+//   Between two stays of the same owner no order is needed; they are one thread. (Not so for TSan,
+//   to which goroutines are threads of their own: there the way in is an exchange, [S4], so that
+//   one goroutine's leave is seen to precede the next one's entry.)
+#pragma once
+
+#include "base/platform.hpp"
+#include "base/sanitizer.hpp"
+
+#include <cstdint>
+
+namespace weft::sched {
+
+template <class Platform>
+class basic_seat {
+ public:
+  enum word_kind : std::uint32_t { free = 0, asked = 1, pending = 2, taken = 3, stopped = 4 };
+  static constexpr std::uint32_t kind_mask = 0xff;
+  static constexpr int thief_shift = 8;
+
+  basic_seat() = default;
+  basic_seat(const basic_seat&) = delete;
+  basic_seat& operator=(const basic_seat&) = delete;
+
+  // Owner. Returns: true if the processor may be used at once; else settle() must follow.
+  bool enter() noexcept {
+#if WEFT_TSAN
+    inside_.exchange(1, std::memory_order_seq_cst);  // [S4]
+#else
+    inside_.store(1, Platform::hot_store);  // [S1]
+#endif
+    Platform::light_barrier();
+    return word_.load(Platform::hot_load) == free;  // [S1] [S3]
+  }
+
+  // Owner.
+  void leave() noexcept { inside_.store(0, std::memory_order_release); }  // [S2] [S4]
+
+  // Owner, after an enter() that returned false. Waits for a claimer to finish.
+  // Returns: free (go on), taken or stopped (the processor must not be touched), or the whole word
+  // of a question (call accept()).
+  std::uint32_t settle() noexcept {
+    for (int turn = 0;; ++turn) {
+      const std::uint32_t word = word_.load(std::memory_order_acquire);  // [S3]
+      if (word != pending) return word;
+      leave();
+      if (turn < 100) {
+        Platform::pause();
+      } else {
+        Platform::yield_thread();  // the claimer has lost its core
+      }
+      enter();
+    }
+  }
+
+  // Owner. Returns: true if the thief that wrote `question` now waits for its share.
+  bool accept(std::uint32_t question) noexcept {
+    // relaxed: the share itself is published by the thief's mailbox.
+    return word_.compare_exchange_strong(question, free, std::memory_order_relaxed);
+  }
+
+  // Owner, holding a processor again, perhaps after `taken`.
+  void reclaim() noexcept {
+    std::uint32_t expected = taken;
+    word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);  // I2
+  }
+
+  // Claimer. Asks the owner for a share of its work.
+  bool ask(std::uint32_t thief) noexcept {
+    std::uint32_t expected = free;
+    // relaxed: a question carries no data.
+    return word_.compare_exchange_strong(expected, question_of(thief), std::memory_order_relaxed);
+  }
+
+  // Claimer. Returns: false if the owner has accepted already; its answer is on the way.
+  bool withdraw(std::uint32_t thief) noexcept {
+    std::uint32_t expected = question_of(thief);
+    return word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
+  }
+
+  // Claimer, instead of withdraw(): turns the question into a claim.
+  // Returns: accepted if the owner has answered after all, else as claim() does.
+  enum class claimed : std::uint8_t { yes, no, accepted };
+  claimed claim_after_asking(std::uint32_t thief, int turns) noexcept {
+    std::uint32_t expected = question_of(thief);
+    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_relaxed)) {
+      return claimed::accepted;
+    }
+    return finish_claim(turns) ? claimed::yes : claimed::no;
+  }
+
+  // Claimer. Tries to get the processor from its machine, looking `turns` times whether the machine
+  // is outside the runtime. Returns: true: release() or take() must follow, soon.
+  bool claim(int turns) noexcept {
+    std::uint32_t expected = free;
+    // relaxed: ordered by the heavy barrier.
+    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_relaxed)) return false;
+    return finish_claim(turns);
+  }
+
+  // Claimer. The owner may go on as if nothing had happened.
+  void release() noexcept { word_.store(free, std::memory_order_release); }  // [S3]
+
+  // Claimer. The owner no longer has a processor.
+  void take() noexcept { word_.store(taken, std::memory_order_release); }  // [S3]
+
+  // Anyone, at the end of the process: nobody comes in any more.
+  void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
+
+  // Returns: whether the owner was inside at some instant of this call.
+  bool inside_hint() const noexcept { return inside_.load(std::memory_order_acquire) != 0; }
+
+  static std::uint32_t thief_of(std::uint32_t word) noexcept { return word >> thief_shift; }
+  static word_kind kind_of(std::uint32_t word) noexcept {
+    return static_cast<word_kind>(word & kind_mask);
+  }
+
+ private:
+  static std::uint32_t question_of(std::uint32_t thief) noexcept {
+    return asked | thief << thief_shift;
+  }
+
+  bool finish_claim(int turns) noexcept {
+    Platform::heavy_barrier();  // [S1]
+    for (; turns > 0; --turns) {
+      if (inside_.load(std::memory_order_seq_cst) == 0) return true;  // [S1] [S2]
+      Platform::pause();
+    }
+    word_.store(free, std::memory_order_release);  // I3
+    return false;
+  }
+
+  typename Platform::template atomic<std::uint32_t> inside_{0};
+  typename Platform::template atomic<std::uint32_t> word_{free};
+};
+
+using seat = basic_seat<base::platform>;
+
+}  // namespace weft::sched

@@ -1,0 +1,112 @@
+// start.cpp: how the runtime begins, at the first use, and how it ends with the process.
+//
+// Ending: when the process exits, goroutines are stopped before static objects are destroyed,
+// neither unwound nor waited for. Every machine stops at its next entry into the runtime; one that
+// computes is stopped by a signal, unless it is inside the C library or the loader, which may hold
+// a lock that the exiting thread is going to need. exit() calls handlers in the reverse order of
+// registration, so the handler is registered at the start and again each time run() returns.
+//
+// fork: a child has only the thread that called fork. It may exec or _exit; the first use of weft
+// in it is fatal and says so.
+#include "sched/start.hpp"
+#include "base/check.hpp"
+#include "base/clock.hpp"
+#include "base/cpu_limit.hpp"
+#include "base/env.hpp"
+#include "base/membarrier.hpp"
+#include "base/symbolize.hpp"
+#include "sched/scheduler.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <mutex>
+#include <pthread.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace weft::sched {
+namespace {
+
+scheduler& sched = the_scheduler;
+
+std::mutex start_mutex;
+std::atomic<bool> started{false};  // [B1] start() -> everyone: the runtime's records
+std::atomic<bool> forked{false};   // this process is a child without a runtime
+
+void stop_goroutines() noexcept {
+  if (forked.load(std::memory_order_relaxed)) return;
+  if (sched.stopping.exchange(true, std::memory_order_seq_cst)) return;
+  machine* const self = this_machine();
+  for (const auto& slot : sched.machine_table) {
+    machine* const m = slot.load(std::memory_order_acquire);
+    if (m == nullptr) break;
+    if (m != self) m->chair.stop();
+  }
+  base::heavy_barrier();
+}
+
+void after_fork_in_child() noexcept {
+  // Only this thread exists. Its own machine, if it is one, must not wait for others.
+  forked.store(true, std::memory_order_relaxed);
+  for (const auto& slot : sched.machine_table) {
+    machine* const m = slot.load(std::memory_order_relaxed);
+    if (m == nullptr) break;
+    m->chair.stop();
+  }
+}
+
+void start() {
+  base::load_env();
+  base::prepare_membarrier();
+  keep_signal_mask();
+  install_reports();
+
+  const base::settings& settings = base::env();
+  if (settings.max_procs != 0) {
+    resize_by_hand(static_cast<std::uint32_t>(settings.max_procs));
+  } else {
+    resize(static_cast<std::uint32_t>(base::default_procs()));
+  }
+  if (sched.procs.load(std::memory_order_relaxed) == 0) {
+    throw std::system_error(ENOMEM, std::generic_category(), "weft: no memory for a processor");
+  }
+  if (const int error = start_machine(nullptr)) {
+    throw std::system_error(error, std::generic_category(), "weft: cannot start a thread");
+  }
+  if (start_starter() != 0 || start_monitor() != 0) {
+    base::warn("cannot start the service threads; carrying on with a single machine");
+  }
+  ::pthread_atfork(nullptr, nullptr, &after_fork_in_child);
+  std::atexit(&stop_goroutines);
+}
+
+}  // namespace
+
+void ensure_started() {
+  if (started.load(std::memory_order_acquire)) [[likely]] {  // [B1]
+    if (forked.load(std::memory_order_relaxed)) [[unlikely]]
+      stop_here();
+    return;
+  }
+  const std::lock_guard one(start_mutex);
+  if (started.load(std::memory_order_relaxed)) return;
+  start();
+  started.store(true, std::memory_order_release);  // [B1]
+}
+
+bool is_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
+
+void register_exit_again() noexcept { std::atexit(&stop_goroutines); }
+
+void stop_here() noexcept {
+  if (is_forked_child()) {
+    base::set_fatal_hook(nullptr);
+    base::fatal(
+        "weft was used in the child of a fork(); such a child has no runtime and may only exec or "
+        "_exit");
+  }
+  for (;;) ::pause();
+}
+
+}  // namespace weft::sched

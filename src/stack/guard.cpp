@@ -1,0 +1,141 @@
+#include "stack/guard.hpp"
+
+#include "base/check.hpp"
+#include "base/fatal.hpp"
+#include "base/sanitizer.hpp"
+#include "stack/reserve.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+namespace weft::stack {
+
+namespace {
+
+constexpr std::size_t usual_map_limit = 65530;
+constexpr std::size_t maps_per_guard = 2;  // the guard, and the other half of what it split
+
+std::size_t read_map_limit() noexcept {
+  const int fd = ::open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return usual_map_limit;
+  char digits[24];
+  const ssize_t size = ::read(fd, digits, sizeof digits);
+  ::close(fd);
+  std::size_t limit = 0;
+  for (ssize_t i = 0; i < size && digits[i] >= '0' && digits[i] <= '9'; ++i) {
+    limit = limit * 10 + static_cast<std::size_t>(digits[i] - '0');
+  }
+  return limit != 0 ? limit : usual_map_limit;
+}
+
+// Returns: whether the kernel, reading the page for us, finds that it may not. The signals to block
+// are none if it may, so the call has no effect either way. An emulator or a sandbox may accept an
+// advice that it does not know, and then only a look at the page tells.
+bool is_unreadable(const std::byte* page) noexcept {
+  constexpr std::size_t kernel_sigset_bytes = 8;
+  return ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, page, nullptr, kernel_sigset_bytes) != 0 &&
+         errno == EFAULT;
+}
+
+}  // namespace
+
+guard_kind guards::kind() noexcept {
+  if (decided_) return kind_;
+  decided_ = true;
+  base::guard_setting wanted = wanted_;
+  if (wanted == base::guard_setting::automatic) wanted = base::env().guard;
+  switch (wanted) {
+    case base::guard_setting::automatic:
+      kind_ = base::sanitizer::active ? guard_kind::mprotect : guard_kind::madvise;
+      break;
+    case base::guard_setting::madvise:
+      kind_ = guard_kind::madvise;
+      break;
+    case base::guard_setting::mprotect:
+      kind_ = guard_kind::mprotect;
+      break;
+    case base::guard_setting::none:
+      kind_ = guard_kind::none;
+      break;
+  }
+  return kind_;
+}
+
+void guards::install(extent* first, std::size_t n) noexcept {
+  WEFT_CHECK(n <= guard_batch_max);
+  std::size_t done = 0;
+  if (kind() == guard_kind::madvise) done = install_by_madvise(first, n);
+  for (; done < n; ++done) {
+    extent& e = first[done];
+    if (kind_ != guard_kind::none && install_by_mprotect(e)) {
+      mark(e, guard_kind::mprotect);
+    } else {
+      mark(e, guard_kind::none);
+    }
+  }
+}
+
+// Returns: how many have their guard; the rest must be served otherwise.
+std::size_t guards::install_by_madvise(extent* first, std::size_t n) noexcept {
+  const std::size_t page = page_bytes();
+  for (std::size_t i = 0; i < n; ++i) ranges_[i] = {first[i].low - page, page};
+  int error = 0;
+  std::size_t done = install_.apply(ranges_, n, error);
+  if (done > 0 && !proved_) {
+    proved_ = is_unreadable(first[0].low - page);
+    if (!proved_) done = 0;
+  }
+  // Memory may be short for a while, but a kernel that lacks the advice will not learn it.
+  if (!proved_ || error == EINVAL || error == ENOSYS) {
+    kind_ = guard_kind::mprotect;
+    const bool asked_for = wanted_ == base::guard_setting::madvise ||
+                           base::env().guard == base::guard_setting::madvise;
+    if (asked_for && done == 0) {
+      base::warn("this kernel has no guard=madvise; stacks are guarded by mprotect");
+    }
+  }
+  for (std::size_t i = 0; i < done; ++i) mark(first[i], guard_kind::madvise);
+  return done;
+}
+
+bool guards::install_by_mprotect(extent& e) noexcept {
+  const std::size_t page = page_bytes();
+  const std::size_t used = count(guard_kind::mprotect) * maps_per_guard;
+  if (used + maps_per_guard <= map_budget() && ::mprotect(e.low - page, page, PROT_NONE) == 0) {
+    return true;
+  }
+  if (!warned_) {
+    warned_ = true;
+    base::warn(
+        "vm.max_map_count is nearly used up; further stacks have no guard page, and an overflow of "
+        "one goes unnoticed");
+  }
+  return false;
+}
+
+// What we leave is for the rest of the program: its threads, its files, its large allocations.
+std::size_t guards::map_budget() noexcept {
+  if (map_limit_ == 0) map_limit_ = read_map_limit();
+  const std::size_t rest = std::clamp<std::size_t>(map_limit_ / 8, 1024, 65536);
+  return map_limit_ > 2 * rest ? map_limit_ - rest : map_limit_ / 2;
+}
+
+void guards::mark(extent& e, guard_kind k) noexcept {
+  e.guard.store(k, std::memory_order_relaxed);  // published with the stack itself
+  ++counts_[static_cast<std::size_t>(k)];
+}
+
+void guards::forget(const extent& e) noexcept {
+  // relaxed: the stack came back to the pool through its lock.
+  std::size_t& n = counts_[static_cast<std::size_t>(e.guard.load(std::memory_order_relaxed))];
+  WEFT_CHECK(n > 0);
+  --n;
+}
+
+}  // namespace weft::stack

@@ -1,0 +1,11 @@
+#include <weft/sync.hpp>
+
+#include <stdexcept>
+
+namespace weft::detail {
+
+void throw_negative_wait_group() {
+  throw std::logic_error("weft::wait_group: the counter would become negative");
+}
+
+}  // namespace weft::detail

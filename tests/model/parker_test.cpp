@@ -1,0 +1,161 @@
+// parker_test.cpp: sched/parker.hpp on every interleaving of a waiter and its wakers.
+#include "sched/parker.hpp"
+
+#include "model/explore.hpp"
+#include "model/mutants.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weft::model {
+namespace {
+
+constexpr auto relaxed = std::memory_order_relaxed;
+
+// One wake-up lets one wait() return, before it or after it, and shows what the waker wrote.
+template <class Platform>
+void one_waker(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    var<int> letter{0, "letter"};
+  };
+  auto s = std::make_shared<state>();
+  w.thread("waiter", [s] {
+    s->parker.wait();
+    check(s->letter.get() == 1, "woken before the letter was written");
+  });
+  w.thread("waker", [s] {
+    s->letter.set(1);
+    s->parker.wake();
+  });
+}
+
+// Wake-ups do not add up, but none is lost on a waiter that looks at the world after each: whatever
+// happens before a wake() is seen after the wait() that it ends, or the one after that.
+template <class Platform>
+void two_wakers(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    typename Platform::template atomic<int> letters{0};
+  };
+  auto s = std::make_shared<state>();
+  s->letters.name("letters");
+  w.thread("waiter", [s] {
+    while (s->letters.load(relaxed) < 2) s->parker.wait();
+  });
+  for (int i = 0; i < 2; ++i) {
+    w.thread("waker", [s] {
+      s->letters.fetch_add(1, relaxed);
+      s->parker.wake();
+    });
+  }
+}
+
+// A wait that gives up must not lose the token that comes at that moment or later, and a token must
+// not be reported twice.
+template <class Platform>
+void one_waker_and_a_timeout(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    var<int> letter{0, "letter"};
+    typename Platform::template atomic<bool> second{false};
+  };
+  auto s = std::make_shared<state>();
+  w.thread("waiter", [s] {
+    if (!s->parker.wait_until(0)) s->parker.wait();
+    check(s->letter.get() == 1, "woken before the letter was written");
+    check(!s->parker.wait_until(0), "a token counted twice");
+  });
+  w.thread("waker", [s] {
+    s->letter.set(1);
+    s->parker.wake();
+  });
+}
+
+template <class Platform>
+void two_wakers_and_timeouts(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    typename Platform::template atomic<int> letters{0};
+  };
+  auto s = std::make_shared<state>();
+  s->letters.name("letters");
+  w.thread("waiter", [s] {
+    // Only the first wait has a deadline: later ones would make up for what it lost.
+    for (int i = 0; s->letters.load(relaxed) < 2; ++i) {
+      if (i == 0) {
+        s->parker.wait_until(0);
+      } else {
+        s->parker.wait();
+      }
+    }
+  });
+  for (int i = 0; i < 2; ++i) {
+    w.thread("waker", [s] {
+      s->letters.fetch_add(1, relaxed);
+      s->parker.wake();
+    });
+  }
+}
+
+// The waiter destroys the parker as soon as it has its token.
+template <class Platform>
+void gone_after_wait(world& w) {
+  auto s = std::make_shared<storage<sched::basic_parker<Platform>>>();
+  s->emplace();
+  w.thread("waiter", [s] {
+    (*s)->wait();
+    s->destroy();
+  });
+  w.thread("waker", [s] { (*s)->wake(); });
+}
+
+constexpr options all{.preemptions = -1, .timeouts = 2};
+constexpr options all_with_whims{.preemptions = -1, .timeouts = 2, .whims = 1};
+
+void expect_right(const engine::make_function& make) {
+  for (const options& o : {all, all_with_whims}) {
+    const result r = explore(o, make);
+    EXPECT_TRUE(r.ok) << r.report;
+    EXPECT_TRUE(r.exhausted);
+  }
+}
+
+// [K1] A lost wake-up leaves a machine asleep with a processor that has work.
+TEST(parker, one_wake_up_ends_one_wait) { expect_right(&one_waker<platform>); }
+
+// [K1] The token's removal must not swallow the next token: it has to be visible before the waiter
+// looks at the world.
+TEST(parker, no_wake_up_is_lost_on_a_waiter_that_looks_again) {
+  expect_right(&two_wakers<platform>);
+}
+
+TEST(parker, a_timeout_loses_no_token) { expect_right(&one_waker_and_a_timeout<platform>); }
+
+TEST(parker, no_wake_up_is_lost_between_timeouts) {
+  expect_right(&two_wakers_and_timeouts<platform>);
+}
+
+// A waker that touched the parker after its exchange would touch memory that is somebody else's.
+TEST(parker, may_be_gone_as_soon_as_wait_has_returned) { expect_right(&gone_after_wait<platform>); }
+
+// The tests above notice what they are there to notice.
+TEST(parker, mutants_are_caught) {
+  EXPECT_EQ(explore({}, &one_waker<mutant::no_wake>).message, "deadlock: waiter sleeps");
+  EXPECT_EQ(explore({}, &one_waker<mutant::blind_wait>).message, "deadlock: waiter sleeps");
+  EXPECT_EQ(explore({}, &one_waker<mutant::torn_exchange>).message, "deadlock: waiter sleeps");
+  for (const result& r :
+       {explore({}, &one_waker<mutant::no_release>), explore({}, &one_waker<mutant::no_acquire>)}) {
+    EXPECT_FALSE(r.ok);
+    EXPECT_NE(r.message.find("race: waiter reads letter"), std::string::npos) << r.report;
+  }
+  const result r = explore({}, &gone_after_wait<mutant::curious_wake>);
+  EXPECT_FALSE(r.ok);
+  EXPECT_NE(r.message.find("after its destruction"), std::string::npos) << r.report;
+}
+
+}  // namespace
+}  // namespace weft::model
