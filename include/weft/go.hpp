@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <memory>
 #include <type_traits>
 #include <utility>
 
@@ -109,7 +110,7 @@ class [[nodiscard]] future {
     return *this;
   }
   ~future() {
-    if (state_ != nullptr) state_->drop();
+    if (state_ != nullptr) state_->abandon();
   }
 
   // Waits, then returns the result or throws the exception. The future is not valid afterwards.
@@ -117,12 +118,9 @@ class [[nodiscard]] future {
   R get() {
     require_state();
     state_->wait();
-    struct dropper {
-      detail::future_state<R>* state;
-      ~dropper() { state->drop(); }
-    };
-    const dropper d{std::exchange(state_, nullptr)};
-    return d.state->take();
+    // The goroutine has let go of it: that is what made it ready.
+    const std::unique_ptr<detail::future_state<R>> owned(std::exchange(state_, nullptr));
+    return owned->take();
   }
 
   bool valid() const noexcept { return state_ != nullptr; }

@@ -31,6 +31,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/choice.hpp"
+#include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ namespace weft::sched {
 namespace {
 
 constexpr std::uint32_t fair_period = 61;
-constexpr std::uint32_t timer_period = 16;
+constexpr std::uint32_t fair_period_timers = 16;  // while timers are pending, to look at the clock
 constexpr std::int64_t slice_ns = 10'000'000;
 constexpr std::int64_t fresh_age_max_ns = 1'000'000;
 constexpr std::size_t batch_max = 128;
@@ -59,20 +60,6 @@ constexpr std::int64_t theft_cost_each_ns = 200;
 
 bool has_run(const goroutine* g) noexcept {
   return g->how != mode::fresh && g->how != mode::placed;
-}
-
-// Moves the older half of a full ring to the global queue.
-void overflow(processor& p, ring& r) noexcept {
-  goroutine_list batch;
-  for (std::uint64_t i = 0; i < ring::capacity / 2; ++i) batch.push_back(r.pop_front());
-  p.overflow_owed += batch.size();
-  the_scheduler.global.push_overflow(batch);
-}
-
-void push(processor& p, ring& r, goroutine* g) noexcept {
-  if (r.full()) [[unlikely]]
-    overflow(p, r);
-  r.push_back(g);
 }
 
 void push_by_kind(processor& p, goroutine* g) noexcept {
@@ -111,13 +98,6 @@ goroutine* take_one_global(processor& p) noexcept {
   return nullptr;
 }
 
-goroutine* take_next(processor& p) noexcept {
-  // relaxed: guarded by the seat; thieves only look whether it is null.
-  goroutine* const g = p.next.load(std::memory_order_relaxed);
-  if (g != nullptr) p.next.store(nullptr, base::hot_store_order);
-  return g;
-}
-
 // Sees whether the oldest fresh goroutine has waited for too long.
 void watch_fresh(processor& p, std::int64_t now) noexcept {
   const ring::look look = p.fresh.look_hint();
@@ -133,50 +113,6 @@ void watch_fresh(processor& p, std::int64_t now) noexcept {
     p.oldest_first = true;
     p.oldest_first_until = look.back;
   }
-}
-
-// The 61st pick.
-goroutine* pick_fair(processor& p) noexcept {
-  const std::int64_t now = base::now_ns();
-  p.timers.run(now);
-  // And those of one other processor, which may be retired, or compute and not look at its own.
-  const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
-  the_scheduler.processors[p.fair_turn % procs].load(std::memory_order_relaxed)->timers.run(now);
-  watch_fresh(p, now);
-  if (now - p.slice_start_ns > slice_ns) {
-    p.slice_start_ns = now;
-    if (goroutine* const g = take_next(p)) push(p, p.ready, g);
-  }
-  // In turn, each falls back on the next, so that the others come first in some later round.
-  const std::uint32_t turn = p.fair_turn++;
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    goroutine* g = nullptr;
-    switch ((turn + i) % 3) {
-      case 0:
-        g = take_one_global(p);
-        break;
-      case 1:
-        g = p.ready.pop_front();
-        break;
-      case 2:
-        g = p.fresh.pop_front();
-        break;
-    }
-    if (g != nullptr) return g;
-  }
-  return nullptr;
-}
-
-goroutine* pick_global(processor& p) noexcept {
-  global_queue& global = the_scheduler.global;
-  if (goroutine* const g = take_global(p, global_queue::from::inbox, global.inbox_hint())) return g;
-  if (p.overflow_owed != 0) {
-    if (goroutine* const g = take_global(p, global_queue::from::overflow, global.overflow_hint())) {
-      return g;
-    }
-    p.overflow_owed = 0;  // others have taken it
-  }
-  return nullptr;
 }
 
 // Half of what a processor has, the oldest first; of an odd number the larger half.
@@ -213,7 +149,7 @@ goroutine* rob(processor& p, processor& victim, take_from what) noexcept {
   if (owner == nullptr) return nullptr;
   const std::uint64_t picks = victim.picks.load(std::memory_order_relaxed);
   p.mailbox.size = 0;
-  p.delivered.store(0, std::memory_order_relaxed);  // ordered by the question's exchange
+  p.delivered.store(0, std::memory_order_relaxed);  // [S5]
   if (!owner->chair.ask(p.index)) return nullptr;
   if (!await_delivery(p, base::now_ns() + question_ns)) {
     switch (owner->chair.claim_after_asking(p.index, claim_turns)) {
@@ -327,34 +263,56 @@ goroutine* look_at_victims(machine* m, std::int64_t now) noexcept {
 
 }  // namespace
 
-goroutine* pick(machine* m) noexcept {
-  processor& p = *m->p;
-  // relaxed: only the holder writes; thieves watch it move.
-  const std::uint64_t picks = p.picks.load(std::memory_order_relaxed) + 1;
-  p.picks.store(picks, std::memory_order_relaxed);
-  if (--p.until_fair == 0) [[unlikely]] {
-    p.until_fair = fair_period;
-    if (goroutine* const g = pick_fair(p)) return g;
-  } else if (picks % timer_period == 0 && p.timers.earliest_hint() != base::never) [[unlikely]] {
-    p.timers.run(base::now_ns());
+void overflow(processor& p, ring& r) noexcept {
+  goroutine_list batch;
+  for (std::uint64_t i = 0; i < ring::capacity / 2; ++i) batch.push_back(r.pop_front());
+  p.overflow_owed += batch.size();
+  the_scheduler.global.push_overflow(batch);
+}
+
+goroutine* pick_fair(processor& p) noexcept {
+  const std::int64_t now = base::now_ns();
+  p.timers.run(now);
+  // And those of one other processor, which may be retired, or compute and not look at its own.
+  const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
+  the_scheduler.processors[p.fair_turn % procs].load(std::memory_order_relaxed)->timers.run(now);
+  p.until_fair = p.timers.earliest_hint() == base::never ? fair_period : fair_period_timers;
+  watch_fresh(p, now);
+  if (now - p.slice_start_ns > slice_ns) {
+    p.slice_start_ns = now;
+    if (goroutine* const g = take_next(p)) push(p, p.ready, g);
   }
-  if (goroutine* const g = take_next(p)) return g;
-  if (goroutine* const g = p.ready.pop_front()) return g;
-  if (goroutine* const g = p.oldest_first ? p.fresh.pop_front() : p.fresh.pop_back()) return g;
-  return pick_global(p);
+  // In turn, each falls back on the next, so that the others come first in some later round.
+  const std::uint32_t turn = p.fair_turn++;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    goroutine* g = nullptr;
+    switch ((turn + i) % 3) {
+      case 0:
+        g = take_one_global(p);
+        break;
+      case 1:
+        g = p.ready.pop_front();
+        break;
+      case 2:
+        g = p.fresh.pop_front();
+        break;
+    }
+    if (g != nullptr) return g;
+  }
+  return nullptr;
 }
 
-void push_next(machine* m, goroutine* g) noexcept {
-  processor& p = *m->p;
-  // relaxed, both: guarded by the seat. hot_store: a store of [W1].
-  goroutine* const kicked = p.next.load(std::memory_order_relaxed);
-  p.next.store(g, base::hot_store_order);
-  if (kicked != nullptr) push(p, p.ready, kicked);
+goroutine* pick_global(processor& p) noexcept {
+  global_queue& global = the_scheduler.global;
+  if (goroutine* const g = take_global(p, global_queue::from::inbox, global.inbox_hint())) return g;
+  if (p.overflow_owed != 0) {
+    if (goroutine* const g = take_global(p, global_queue::from::overflow, global.overflow_hint())) {
+      return g;
+    }
+    p.overflow_owed = 0;  // others have taken it
+  }
+  return nullptr;
 }
-
-void push_ready(machine* m, goroutine* g) noexcept { push(*m->p, m->p->ready, g); }
-
-void push_fresh(machine* m, goroutine* g) noexcept { push(*m->p, m->p->fresh, g); }
 
 goroutine* search(machine* m) noexcept {
   processor& p = *m->p;
@@ -375,7 +333,7 @@ goroutine* search(machine* m) noexcept {
     if (p.retiring.load(std::memory_order_relaxed)) return nullptr;  // the caller looks again
     if (the_scheduler.stopping.load(std::memory_order_relaxed)) stop_here();
     run_timers(now);
-    goroutine* g = pick(m);
+    goroutine* g = pick(p);
     if (g == nullptr) g = consider_overflow(p, now);
     if (g == nullptr) g = look_at_victims(m, now);
     m->told_of = nullptr;

@@ -6,6 +6,7 @@
 #include "sched/extra.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/start.hpp"
+#include "sched/switch.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -85,11 +86,12 @@ void check_shortage() {
 }
 
 goroutine* take_record() {
-  if (sched::this_machine() == nullptr) {
+  machine* m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
     sched::ensure_started();
     return take_record_outside();
   }
-  machine* const m = sched::enter();
+  m = sched::enter(m);
   goroutine* const g = m->p->records.take(the_scheduler.records);
   sched::leave(m);
   if (g == nullptr) throw_no_memory("weft: no memory for a goroutine");
@@ -130,20 +132,21 @@ void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
   g->invoke = invoke;
   g->created_at = __builtin_return_address(0);
   g->set_status(state::runnable);
-  if (sched::this_machine() == nullptr) {
+  machine* m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
     g->created_by = 0;
     if (g->id == 0) g->id = the_scheduler.next_id.fetch_add(1, std::memory_order_relaxed);
     the_scheduler.outside_started.fetch_add(1, std::memory_order_relaxed);
     sched::inject(g);
     return;
   }
-  machine* const m = sched::enter();
+  m = sched::enter(m);
   processor& p = *m->p;
   g->created_by = m->g->id;
   if (g->id == 0) g->id = new_id(p);
   // relaxed: only the holder writes; num_goroutine reads a sum.
   p.started.store(p.started.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  sched::push_fresh(m, g);
+  sched::push_fresh(p, g);
   sched::work_made(m);
   sched::leave(m);
 }
@@ -178,9 +181,9 @@ void run_main(void (*call)(void*), void* argument) {
     void (*call)(void*);
     void* argument;
     std::exception_ptr thrown;
-    wait_group_core<seam> done{1};
+    one_shot<seam> done;
   };
-  main_call c{call, argument, nullptr};
+  main_call c{call, argument, nullptr, {}};
   struct main_task {
     main_call* c;
     void operator()() const {
@@ -188,7 +191,7 @@ void run_main(void (*call)(void*), void* argument) {
         main_call* c;
         ~finisher() {
           if (this_goroutine::id() == 1) main_has_id_1.store(false, std::memory_order_relaxed);
-          c->done.sub(1);
+          c->done.set();
         }
       };
       const finisher last{c};  // also when main ends by this_goroutine::exit
@@ -277,13 +280,14 @@ std::uint64_t id() {
 }
 
 void yield() {
-  if (sched::this_machine() == nullptr) {
+  machine* m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
     std::this_thread::yield();
     return;
   }
-  machine* const m = sched::enter();
+  m = sched::enter(m);
   goroutine* const g = m->g;
-  goroutine* const next = sched::pick(m);
+  goroutine* const next = sched::pick(*m->p);
   if (next == nullptr) {  // nobody else
     sched::leave(m);
     return;
@@ -291,13 +295,13 @@ void yield() {
   // relaxed: whoever takes it from the queue is ordered by the seat or a lock.
   g->context.busy.store(1, std::memory_order_relaxed);
   g->set_status(state::runnable);
-  sched::push_ready(m, g);
+  sched::push_ready(*m->p, g);
   sched::work_made(m);
   if (g->how == mode::bound) [[unlikely]] {
-    sched::push_next(m, next);  // it runs elsewhere: this thread waits with its goroutine
+    sched::push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine
     sched::suspend(m, g);
   } else {
-    sched::suspend_for(m, g, next);
+    sched::leave_for(m, g, next);
   }
   sched::leave(sched::this_machine());
 }

@@ -11,6 +11,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
+#include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 
 #include <cerrno>
@@ -68,7 +69,7 @@ class signal_stack {
 void note_thread(machine* m) noexcept {
   m->errno_address = &errno;
   m->eh = reinterpret_cast<exception_globals*>(abi::__cxa_get_globals());
-  m->fp = arch::fp_control::capture();
+  m->fp.capture();
   m->thread_id = ::gettid();
 #if WEFT_ASAN
   pthread_attr_t attributes;
@@ -109,7 +110,7 @@ goroutine* await_stack(machine* m, goroutine* g) noexcept {
   }
   // Others first: those that have a stack can run, and end.
   sched.global.push_inbox(g);
-  if (goroutine* const other = pick(m)) {
+  if (goroutine* const other = pick(*m->p)) {
     if (can_run_here(m, other)) {
       m->short_since_ns = 0;
       return other;
@@ -140,7 +141,7 @@ goroutine* find_work(machine* m) noexcept {
       release_processor(m);
       continue;
     } else {
-      g = pick(m);
+      g = pick(*m->p);
       if (g == nullptr) g = search(m);
     }
     m->task = errand::none;

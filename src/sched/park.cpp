@@ -4,6 +4,9 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/switch.hpp"
+
+#include <new>
 
 namespace weft::detail {
 namespace {
@@ -13,10 +16,10 @@ using sched::mode;
 using sched::state;
 
 // Makes `g` runnable on the machine that is inside the runtime here.
-void ready_inside(machine* m, goroutine* g) noexcept {
+void ready_on(machine* m, goroutine* g) noexcept {
   WEFT_ASSERT(g->get_status() == state::waiting);
   g->set_status(state::runnable);
-  sched::push_next(m, g);
+  sched::push_next(*m->p, g);
   sched::work_made(m);
 }
 
@@ -36,7 +39,7 @@ void ring_alarm(sched::timer* t) noexcept {
   machine* const m = sched::this_machine();
   WEFT_ASSERT(a->who->get_status() == state::waiting);
   a->who->set_status(state::runnable);
-  sched::push_ready(m, a->who);
+  sched::push_ready(*m->p, a->who);
   sched::work_made(m);
 }
 
@@ -87,11 +90,12 @@ std::string_view to_string(wait_reason reason) noexcept {
 }
 
 goroutine* prepare_park(wait_reason reason) {
-  if (sched::this_machine() == nullptr) {
+  machine* m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
     sched::ensure_started();
     return sched::this_thread_record();
   }
-  machine* const m = sched::enter();
+  m = sched::enter(m);
   goroutine* const g = m->g;
   g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
   g->set_status(state::waiting);
@@ -145,14 +149,24 @@ void ready(goroutine* g) noexcept {
     sched::wake_thread(g);
     return;
   }
-  if (sched::this_machine() == nullptr) {
+  machine* m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
     g->set_status(state::runnable);
     sched::inject(g);
     return;
   }
-  machine* const m = sched::enter();
-  ready_inside(m, g);
+  m = sched::enter(m);
+  ready_on(m, g);
   sched::leave(m);
+}
+
+void ready_inside(goroutine* g) noexcept {
+  machine* const m = sched::this_machine();
+  if (m == nullptr || g->how == mode::thread) {
+    ready(g);  // neither touches a processor
+  } else {
+    ready_on(m, g);
+  }
 }
 
 void enter_runtime() {
@@ -161,6 +175,26 @@ void enter_runtime() {
 
 void leave_runtime() noexcept {
   if (machine* const m = sched::this_machine()) sched::leave(m);
+}
+
+void* allocate_block() {
+  if (machine* m = sched::this_machine()) {
+    m = sched::enter(m);
+    void* const block = m->p->blocks.take();
+    sched::leave(m);
+    if (block != nullptr) return block;
+  }
+  return ::operator new(block_bytes);
+}
+
+void free_block(void* block) noexcept {
+  if (machine* m = sched::this_machine()) {
+    m = sched::enter(m);
+    const bool kept = m->p->blocks.put(block);
+    sched::leave(m);
+    if (kept) return;
+  }
+  ::operator delete(block, block_bytes);
 }
 
 void relax(int turn) noexcept {

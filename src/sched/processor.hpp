@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
+#include "sched/blocks.hpp"
 #include "sched/records.hpp"
 #include "sched/ring.hpp"
 #include "sched/timers.hpp"
@@ -54,6 +55,7 @@ struct alignas(64) processor {
   std::atomic<goroutine*> next{nullptr};  // thieves look whether it is null
   std::atomic<std::uint64_t> picks{0};    // goroutines picked so far; thieves see it move
   record_cache records;
+  block_cache blocks;
   std::uint64_t next_id = 0;
   std::uint64_t ids_end = 0;
   std::atomic<std::uint64_t> started{0};  // num_goroutine sums these over all processors

@@ -64,23 +64,15 @@ void ensure_started();
 
 // Enters the runtime. Requires: the caller is a goroutine. May park, if the processor was taken.
 [[nodiscard]] machine* enter_slow(machine* m) noexcept;
-[[gnu::always_inline, nodiscard]] inline machine* enter() noexcept {
-  machine* m = this_machine();
+[[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
   if (!m->chair.enter()) [[unlikely]]
     m = enter_slow(m);
   return m;
 }
+[[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
 // Leaves it. Nothing of the runtime may be touched after this.
 [[gnu::always_inline]] inline void leave(machine* m) noexcept { m->chair.leave(); }
 
-// Parks. Leaves the calling goroutine, which is already where it can be found, and runs others
-// until it is resumed. Inside before and after; the machine may be another then.
-void suspend(machine* m, goroutine* g) noexcept;
-
-// The same, but runs `next` (which may be null) instead of picking one.
-void suspend_for(machine* m, goroutine* g, goroutine* next) noexcept;
-// Sees to it that `g` has a stack and may run on this machine. Returns: whether it can.
-bool can_run_here(machine* m, goroutine* g) noexcept;
 // Where this_goroutine::exit keeps its state: above the goroutine's first frame.
 arch::unwind_storage* unwind_storage_of(const goroutine* g) noexcept;
 void set_exit_hook(arch::entry_hooks& hooks) noexcept;
@@ -88,16 +80,12 @@ void set_exit_hook(arch::entry_hooks& hooks) noexcept;
 // The outermost C++ function on every goroutine stack.
 [[noreturn]] void goroutine_main(void*);
 
+// Sees to it that `g` has a stack and may run on this machine. Returns: whether it can.
+bool can_run_here(machine* m, goroutine* g) noexcept;
 // Brings `g` to run, from the scheduler's stack; returns when the machine is back there.
 void run_goroutine(machine* m, goroutine* g) noexcept;
 
 // --- find.cpp ---------------------------------------------------------------------------------
-
-// All of these: inside, holding m->p.
-goroutine* pick(machine* m) noexcept;
-void push_next(machine* m, goroutine* g) noexcept;   // woken: runs before all others
-void push_ready(machine* m, goroutine* g) noexcept;  // yielded: behind the others
-void push_fresh(machine* m, goroutine* g) noexcept;  // has never run
 
 // Looks for work everywhere, for a bounded time. Returns: null if there is none worth taking.
 goroutine* search(machine* m) noexcept;

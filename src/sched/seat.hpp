@@ -40,6 +40,7 @@
 // Memory order:
 //   [S2] owner's leave (release) -> claimer's load of inside (acquire): what the owner wrote.
 //   [S3] claimer's release -> owner's load of word at entry (acquire): what the claimer wrote.
+//   [S5] thief's question (release) -> owner's acceptance (acquire): the thief's mailbox is ready.
 //   Between two stays of the same owner no order is needed; they are one thread. (Not so for TSan,
 //   to which goroutines are threads of their own: there the way in is an exchange, [S4], so that
 //   one goroutine's leave is seen to precede the next one's entry.)
@@ -96,8 +97,8 @@ class basic_seat {
 
   // Owner. Returns: true if the thief that wrote `question` now waits for its share.
   bool accept(std::uint32_t question) noexcept {
-    // relaxed: the share itself is published by the thief's mailbox.
-    return word_.compare_exchange_strong(question, free, std::memory_order_relaxed);
+    return word_.compare_exchange_strong(question, free, std::memory_order_acquire,  // [S5]
+                                         std::memory_order_relaxed);
   }
 
   // Owner, holding a processor again, perhaps after `taken`.
@@ -109,8 +110,9 @@ class basic_seat {
   // Claimer. Asks the owner for a share of its work.
   bool ask(std::uint32_t thief) noexcept {
     std::uint32_t expected = free;
-    // relaxed: a question carries no data.
-    return word_.compare_exchange_strong(expected, question_of(thief), std::memory_order_relaxed);
+    return word_.compare_exchange_strong(expected, question_of(thief),
+                                         std::memory_order_release,  // [S5]
+                                         std::memory_order_relaxed);
   }
 
   // Claimer. Returns: false if the owner has accepted already; its answer is on the way.

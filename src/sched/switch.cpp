@@ -22,7 +22,9 @@
 #include "base/check.hpp"
 #include "base/sanitizer.hpp"
 #include "sched/extra.hpp"
+#include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/switch.hpp"
 
 #include <cstddef>
 
@@ -30,135 +32,6 @@ namespace weft::sched {
 namespace {
 
 namespace sanitizer = base::sanitizer;
-
-// The last bytes of every stack are kept for this_goroutine::exit, whose unwinder needs a place
-// that outlives all frames.
-constexpr std::size_t reserved_bytes = sizeof(arch::unwind_storage);
-
-std::byte* first_frame(const stack::extent* s) noexcept { return s->top - reserved_bytes; }
-
-void save_thread_state(machine* m, goroutine* g) noexcept {
-  g->saved_errno = *m->errno_address;
-  g->eh = *m->eh;
-  g->fp = arch::fp_control::capture();
-}
-
-void restore_thread_state(machine* m, const goroutine* g) noexcept {
-  *m->errno_address = g->saved_errno;
-  *m->eh = g->eh;
-}
-
-// [C1] The goroutine was found by its waker before its registers had left its last machine.
-void await_saved(const goroutine* g) noexcept {
-  for (int turn = 0; g->context.busy.load(std::memory_order_acquire) != 0; ++turn) {
-    if (turn < 1000) {
-      base::pause();
-    } else {
-      base::yield_thread();  // that machine has lost its core
-    }
-  }
-}
-
-// What the sanitizers have to know about the flow of control that is left. `fake_stack` is null if
-// it never comes back.
-[[gnu::always_inline]] inline void announce_goroutine([[maybe_unused]] void** fake_stack,
-                                                      [[maybe_unused]] goroutine* to) noexcept {
-#if WEFT_ASAN
-  sanitizer::start_switch(fake_stack, to->stack->low, to->stack->bytes());
-#endif
-#if WEFT_TSAN
-  if (to->fiber == nullptr) to->fiber = sanitizer::create_fiber();
-  sanitizer::switch_to_fiber(to->fiber, sanitizer::fiber_sync::none);
-#endif
-}
-
-[[gnu::always_inline]] inline void announce_scheduler([[maybe_unused]] void** fake_stack,
-                                                      [[maybe_unused]] machine* m) noexcept {
-#if WEFT_ASAN
-  sanitizer::start_switch(fake_stack, m->stack_low, m->stack_bytes);
-#endif
-#if WEFT_TSAN
-  sanitizer::switch_to_fiber(m->fiber, sanitizer::fiber_sync::none);
-#endif
-}
-
-[[gnu::always_inline]] inline void announce_arrival([[maybe_unused]] void* fake_stack) noexcept {
-#if WEFT_ASAN
-  sanitizer::finish_switch(fake_stack, nullptr, nullptr);
-#endif
-}
-
-#if WEFT_ASAN
-#define WEFT_FAKE_STACK(flow) (&(flow)->fake_stack)
-#define WEFT_FAKE_STACK_OF(flow) ((flow)->fake_stack)
-#else
-#define WEFT_FAKE_STACK(flow) nullptr
-#define WEFT_FAKE_STACK_OF(flow) nullptr
-#endif
-
-// Whether `next` can be switched to from a goroutine's stack. If it needs a stack and there is one,
-// it has it afterwards.
-bool prepare_to_run(machine* m, goroutine* next) noexcept {
-  switch (next->how) {
-    case mode::parked:
-      return true;
-    case mode::fresh: {
-      int error = 0;
-      next->stack = m->p->stacks.take(error);
-      return next->stack != nullptr;
-    }
-    case mode::placed:
-      return true;
-    case mode::bound:
-      return next->bound == m;
-    case mode::thread:
-      break;
-  }
-  base::fatal("a plain thread's record is in a run queue");
-}
-
-// Switches to `next`, which prepare_to_run() has accepted, leaving the caller in `from`.
-[[gnu::always_inline]] inline void switch_to(machine* m, arch::context* from, void** fake_stack,
-                                             const arch::fp_control& current,
-                                             goroutine* next) noexcept {
-  m->g = next;
-  next->set_status(state::running);
-  if (next->how == mode::parked || next->how == mode::bound) {
-    await_saved(next);
-    if (!(current == next->fp)) next->fp.install();
-    announce_goroutine(fake_stack, next);
-    arch::switch_context(from, &next->context);
-  } else {
-    next->how = mode::parked;  // how it will be resumed
-    announce_goroutine(fake_stack, next);
-    arch::start_context(from, first_frame(next->stack), &goroutine_main, nullptr);
-  }
-}
-
-[[gnu::always_inline]] inline void switch_to_scheduler(machine* m, arch::context* from,
-                                                       void** fake_stack) noexcept {
-  m->g = nullptr;
-  announce_scheduler(fake_stack, m);
-  arch::switch_context(from, &m->scheduler);
-}
-
-// Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
-void leave_for(machine* m, goroutine* g, goroutine* next) noexcept {
-  save_thread_state(m, g);
-  if (next != nullptr && !prepare_to_run(m, next)) [[unlikely]] {
-    m->task = errand::run;
-    m->errand_goroutine = next;
-    next = nullptr;
-  }
-  if (next != nullptr) {
-    switch_to(m, &g->context, WEFT_FAKE_STACK(g), g->fp, next);
-  } else {
-    switch_to_scheduler(m, &g->context, WEFT_FAKE_STACK(g));
-  }
-  // Resumed, perhaps on another machine.
-  announce_arrival(WEFT_FAKE_STACK_OF(g));
-  restore_thread_state(this_machine(), g);
-}
 
 // The goroutine that runs here has returned from its function or has been unwound. Returns only if
 // another fresh goroutine now owns this stack.
@@ -195,7 +68,7 @@ void end_goroutine() {
     __builtin_unreachable();
   }
 
-  goroutine* const next = pick(m);
+  goroutine* const next = pick(*p);
   const bool is_default = s->size_class == stack::default_class;
   if (next != nullptr && next->how == mode::fresh && is_default) {
     next->stack = s;
@@ -204,7 +77,7 @@ void end_goroutine() {
     m->g = next;
 #if WEFT_TSAN
     next->fiber = sanitizer::create_fiber();
-    sanitizer::switch_to_fiber(next->fiber, sanitizer::fiber_sync::none);
+    sanitizer::switch_to_fiber(next->fiber, sanitizer::fiber_sync::happens_before);
     sanitizer::destroy_fiber(old_fiber);
 #endif
     return;
@@ -230,7 +103,9 @@ void end_goroutine() {
   if (next == nullptr) {
     switch_to_scheduler(m, &m->discard, nullptr);
   } else {
-    switch_to(m, &m->discard, nullptr, arch::fp_control::capture(), next);
+    arch::fp_control current;
+    current.capture();
+    switch_to(m, &m->discard, nullptr, current, next);
   }
   __builtin_unreachable();
 }
@@ -264,7 +139,9 @@ void goroutine_main(void*) {
 #endif
     *m->eh = {};
     *m->errno_address = 0;
-    if (!(arch::fp_control::capture() == m->fp)) m->fp.install();
+    arch::fp_control current;
+    current.capture();
+    if (!(current == m->fp)) m->fp.install();
     leave(m);
     g->invoke(g->storage);
     end_goroutine();
@@ -303,23 +180,33 @@ machine* enter_slow(machine* m) noexcept {
   }
 }
 
-void suspend(machine* m, goroutine* g) noexcept {
-  if (g->how == mode::bound) [[unlikely]] {
-    m->task = errand::wait_bound;
-    m->errand_goroutine = g;
-    leave_for(m, g, nullptr);
-    return;
+bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
+  switch (next->how) {
+    case mode::parked:
+    case mode::placed:
+      return true;
+    case mode::fresh: {
+      int error = 0;
+      next->stack = m->p->stacks.take(error);
+      return next->stack != nullptr;
+    }
+    case mode::bound:
+      return next->bound == m;
+    case mode::thread:
+      break;
   }
-  goroutine* const next = pick(m);
-  if (next == g) {                                        // made ready before it had gone
-    g->context.busy.store(0, std::memory_order_relaxed);  // its own thread reads it next
-    g->set_status(state::running);
-    return;
-  }
-  leave_for(m, g, next);
+  base::fatal("a plain thread's record is in a run queue");
 }
 
-void suspend_for(machine* m, goroutine* g, goroutine* next) noexcept { leave_for(m, g, next); }
+void await_saved_slow(const goroutine* g) noexcept {
+  for (int turn = 0; g->context.busy.load(std::memory_order_acquire) != 0; ++turn) {  // [C1]
+    if (turn < 1000) {
+      base::pause();
+    } else {
+      base::yield_thread();  // that machine has lost its core
+    }
+  }
+}
 
 bool can_run_here(machine* m, goroutine* g) noexcept { return prepare_to_run(m, g); }
 

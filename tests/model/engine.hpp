@@ -44,6 +44,13 @@
 #include <utility>
 #include <vector>
 
+#if WEFT_ASAN
+extern "C" {
+void __lsan_disable();
+void __lsan_enable();
+}
+#endif
+
 namespace weft::model {
 
 enum class strategy {
@@ -1161,15 +1168,20 @@ class engine {
       if (e.thread < count_) width[at(e.thread)] = std::max(width[at(e.thread)], e.text.size() + 2);
     }
     std::string out = failed_ ? message_ + "\nschedule: " + schedule_ + "\n\n" : "";
+    constexpr std::size_t lines_shown = 300;  // of a livelock, the beginning and the end
     std::string line = "      ";
     for (int t = 0; t < count_; ++t) {
       line += threads_[at(t)].name;
       line.append(width[at(t)] - std::string_view(threads_[at(t)].name).size(), ' ');
     }
     out += trimmed(line);
-    int number = 0;
+    std::size_t number = 0;
     for (const event& e : events_) {
-      line = std::to_string(++number);
+      if (++number > lines_shown / 2 && number + lines_shown / 2 <= events_.size()) {
+        if (number == lines_shown / 2 + 1) out += " ...\n";
+        continue;
+      }
+      line = std::to_string(number);
       line.insert(0, line.size() < 4 ? 4 - line.size() : 0, ' ');
       line += "  ";
       for (int t = 0; t < e.thread && t < count_; ++t) line.append(width[at(t)], ' ');

@@ -142,6 +142,21 @@ TEST(parker, no_wake_up_is_lost_between_timeouts) {
 // A waker that touched the parker after its exchange would touch memory that is somebody else's.
 TEST(parker, may_be_gone_as_soon_as_wait_has_returned) { expect_right(&gone_after_wait<platform>); }
 
+// Consumes the token with a store: it may linger in the buffer while the waiter looks at the world,
+// and land on a token that came meanwhile.
+struct token_removed_by_store : platform {
+  template <class T>
+  struct atomic : model::atomic<T> {
+    using model::atomic<T>::atomic;
+    T exchange(T value, std::memory_order order) noexcept {
+      if (value != 0) return model::atomic<T>::exchange(value, order);  // 0: empty
+      const T old = this->load(std::memory_order_acquire);
+      this->store(value, relaxed);
+      return old;
+    }
+  };
+};
+
 // The tests above notice what they are there to notice.
 TEST(parker, mutants_are_caught) {
   EXPECT_EQ(explore({}, &one_waker<mutant::no_wake>).message, "deadlock: waiter sleeps");
@@ -152,6 +167,9 @@ TEST(parker, mutants_are_caught) {
     EXPECT_FALSE(r.ok);
     EXPECT_NE(r.message.find("race: waiter reads letter"), std::string::npos) << r.report;
   }
+  EXPECT_EQ(explore({}, &two_wakers<token_removed_by_store>).message, "deadlock: waiter sleeps");
+  EXPECT_EQ(explore({}, &two_wakers_and_timeouts<token_removed_by_store>).message,
+            "deadlock: waiter sleeps");
   const result r = explore({}, &gone_after_wait<mutant::curious_wake>);
   EXPECT_FALSE(r.ok);
   EXPECT_NE(r.message.find("after its destruction"), std::string::npos) << r.report;

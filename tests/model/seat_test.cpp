@@ -333,11 +333,13 @@ TYPED_TEST(seat, stays_shut_once_it_is_stopped) {
 
 // The tests above notice what they are there to notice.
 //
-// What no platform can break was broken by hand, in a copy of seat.hpp, and noticed as well:
-// settle() that does not leave while it waits (livelock); a failed claim that leaves `pending` (a
-// request was left behind); accept() by a store (work was lost); claims by a load and a store (both
-// inside); enter() that loads before it stores (both inside); claim_after_asking() without the
-// barrier.
+// What no platform can break was broken by hand, in copies of seat.hpp, and noticed as well:
+// settle() that does not leave while it waits, or a failed claim that leaves `pending` (livelock);
+// accept() or withdraw() by a store (work was lost); a claim by a load and a store, or enter() that
+// loads before it stores, or settle() that takes pending for free (both inside, or a race);
+// claim_after_asking() without the barrier (both inside); reclaim() left out (taken for ever);
+// ask() or accept() relaxed (a race for the mailbox); claims ended by a store (opened again after
+// stop).
 TEST(seat_mutants, are_caught) {
   for (const result& r : {explore({}, &owner_and_claimer<mutant::no_heavy_barrier, 1, 1>),
                           explore({}, &owner_and_claimer<mutant::local_heavy_barrier, 1, 1>),

@@ -1,9 +1,10 @@
 // future_state.hpp: what a future and its goroutine share: a result, an exception or neither yet.
 #pragma once
 
-#include <weft/detail/wait_group_core.hpp>
+#include <weft/detail/one_shot.hpp>
 
-#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <future>
 #include <memory>
@@ -22,6 +23,7 @@ WEFT_API void call_capturing(void (*call)(void*), void* argument, std::exception
 [[noreturn]] WEFT_API void throw_future_error(std::future_errc why);
 WEFT_API std::exception_ptr make_broken_promise();
 
+// Owned by its future and its goroutine together; whoever is the last to let go destroys it.
 class future_state_base {
  public:
   future_state_base() = default;
@@ -33,21 +35,34 @@ class future_state_base {
   bool wait_until(std::int64_t deadline_ns) {
     return done_.wait_until(wait_reason::future, deadline_ns);
   }
-  bool is_done() const noexcept { return done_.is_zero(); }
 
-  // One reference is the future's, one the goroutine's.
-  // [F1] drop (release) -> the last drop (acquire): all use of the state.
-  void drop() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;  // [F1]
+  // The future lets go.
+  void abandon() noexcept {
+    if (done_.abandon()) delete this;
+  }
+
+  static void* operator new(std::size_t bytes) {
+    return bytes <= block_bytes ? allocate_block() : ::operator new(bytes);
+  }
+  static void* operator new(std::size_t bytes, std::align_val_t align) {
+    return ::operator new(bytes, align);
+  }
+  static void operator delete(void* memory, std::size_t bytes) noexcept {
+    bytes <= block_bytes ? free_block(memory) : ::operator delete(memory, bytes);
+  }
+  static void operator delete(void* memory, std::size_t bytes, std::align_val_t align) noexcept {
+    ::operator delete(memory, bytes, align);
   }
 
  protected:
-  void finish() noexcept { done_.sub(1); }
+  // The goroutine lets go: the result is there.
+  void finish() noexcept {
+    if (!done_.set()) delete this;
+  }
   std::exception_ptr thrown_;  // before finish(): the goroutine; after wait(): the future
 
  private:
-  std::atomic<int> references_{2};
-  wait_group_core<seam> done_{1};
+  one_shot<seam> done_;
 };
 
 template <class R>
@@ -80,7 +95,7 @@ class async_state final : public future_state<R> {
   template <class... A>
   explicit async_state(A&&... args) : call_(std::in_place, std::forward<A>(args)...) {}
 
-  // On the goroutine. Drops its reference.
+  // On the goroutine.
   static void run(async_state* state) {
     struct finisher {
       async_state* state;
@@ -89,7 +104,6 @@ class async_state final : public future_state<R> {
         if (!state->value_ && state->thrown_ == nullptr) state->thrown_ = make_broken_promise();
         state->call_.reset();  // what the callable holds is released before the future is ready
         state->finish();
-        state->drop();
       }
     };
     const finisher f{state};

@@ -18,6 +18,7 @@
 #include <weft/detail/config.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -73,6 +74,9 @@ WEFT_API bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void*
 // the global queue.
 WEFT_API void ready(goroutine* g) noexcept;
 
+// The same for a caller that is inside already: park_until's give_up.
+WEFT_API void ready_inside(goroutine* g) noexcept;
+
 // Entering and leaving the runtime around a primitive's own lock, without parking.
 WEFT_API void enter_runtime();
 WEFT_API void leave_runtime() noexcept;
@@ -84,6 +88,11 @@ class runtime_section {
   runtime_section& operator=(const runtime_section&) = delete;
   ~runtime_section() { leave_runtime(); }
 };
+
+// Memory for small shared states, from the processor's own cache; outside the runtime only.
+inline constexpr std::size_t block_bytes = 128;
+WEFT_API void* allocate_block();
+WEFT_API void free_block(void* block) noexcept;
 
 // One turn of a loop that waits for another thread to leave a short critical section.
 WEFT_API void relax(int turn) noexcept;
@@ -102,6 +111,7 @@ struct seam {
     return detail::park_until(deadline_ns, give_up, arg);
   }
   static void ready(waiter w) noexcept { detail::ready(w); }
+  static void ready_inside(waiter w) noexcept { detail::ready_inside(w); }
   static void relax(int turn) noexcept { detail::relax(turn); }
 };
 

@@ -68,11 +68,7 @@ struct fp_control {
   std::uint64_t fpcr;
   std::uint64_t fpsr;
 
-  static fp_control capture() noexcept {
-    fp_control now;
-    asm volatile("mrs %0, fpcr\n\tmrs %1, fpsr" : "=r"(now.fpcr), "=r"(now.fpsr));
-    return now;
-  }
+  void capture() noexcept { asm volatile("mrs %0, fpcr\n\tmrs %1, fpsr" : "=r"(fpcr), "=r"(fpsr)); }
   void install() const noexcept {
     asm volatile("msr fpcr, %0\n\tmsr fpsr, %1" : : "r"(fpcr), "r"(fpsr));
   }

@@ -1,0 +1,146 @@
+// switch.hpp: going from one goroutine to another. What it means is told in switch.cpp; this is the part
+// that yield and park have inlined.
+#pragma once
+
+#include "arch/context.hpp"
+#include "arch/entry.hpp"
+#include "base/sanitizer.hpp"
+#include "sched/pick.hpp"
+#include "sched/scheduler.hpp"
+
+#include <cstddef>
+
+namespace weft::sched {
+
+// The last bytes of every stack are kept for this_goroutine::exit, whose unwinder needs a place
+// that outlives all frames.
+inline constexpr std::size_t reserved_bytes = sizeof(arch::unwind_storage);
+
+inline std::byte* first_frame(const stack::extent* s) noexcept { return s->top - reserved_bytes; }
+
+[[gnu::always_inline]] inline void save_thread_state(machine* m, goroutine* g) noexcept {
+  g->saved_errno = *m->errno_address;
+  g->eh = *m->eh;
+  g->fp.capture();
+}
+
+[[gnu::always_inline]] inline void restore_thread_state(machine* m, const goroutine* g) noexcept {
+  *m->errno_address = g->saved_errno;
+  *m->eh = g->eh;
+}
+
+void await_saved_slow(const goroutine* g) noexcept;
+
+// [C1] The goroutine was found by its waker before its registers had left its last machine.
+[[gnu::always_inline]] inline void await_saved(const goroutine* g) noexcept {
+  if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]] await_saved_slow(g);
+}
+
+// What the sanitizers have to know about the flow of control that is left. `fake_stack` is null if
+// it never comes back.
+[[gnu::always_inline]] inline void announce_goroutine([[maybe_unused]] void** fake_stack,
+                                                      [[maybe_unused]] goroutine* to) noexcept {
+#if WEFT_ASAN
+  base::sanitizer::start_switch(fake_stack, to->stack->low, to->stack->bytes());
+#endif
+#if WEFT_TSAN
+  // The switch orders the two for TSan: what the runtime did on behalf of the first is continued by
+  // the second, without leaving in between.
+  if (to->fiber == nullptr) to->fiber = base::sanitizer::create_fiber();
+  base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
+#endif
+}
+
+[[gnu::always_inline]] inline void announce_scheduler([[maybe_unused]] void** fake_stack,
+                                                      [[maybe_unused]] machine* m) noexcept {
+#if WEFT_ASAN
+  base::sanitizer::start_switch(fake_stack, m->stack_low, m->stack_bytes);
+#endif
+#if WEFT_TSAN
+  base::sanitizer::switch_to_fiber(m->fiber, base::sanitizer::fiber_sync::happens_before);
+#endif
+}
+
+[[gnu::always_inline]] inline void announce_arrival([[maybe_unused]] void* fake_stack) noexcept {
+#if WEFT_ASAN
+  base::sanitizer::finish_switch(fake_stack, nullptr, nullptr);
+#endif
+}
+
+#if WEFT_ASAN
+#define WEFT_FAKE_STACK(flow) (&(flow)->fake_stack)
+#define WEFT_FAKE_STACK_OF(flow) ((flow)->fake_stack)
+#else
+#define WEFT_FAKE_STACK(flow) nullptr
+#define WEFT_FAKE_STACK_OF(flow) nullptr
+#endif
+
+// Whether `next` can be switched to from a goroutine's stack. If it needs a stack and there is one,
+// it has it afterwards.
+bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
+[[gnu::always_inline]] inline bool prepare_to_run(machine* m, goroutine* next) noexcept {
+  return next->how == mode::parked || prepare_to_run_slow(m, next);
+}
+
+// Switches to `next`, which prepare_to_run() has accepted, leaving the caller in `from`.
+[[gnu::always_inline]] inline void switch_to(machine* m, arch::context* from, void** fake_stack,
+                                             const arch::fp_control& current,
+                                             goroutine* next) noexcept {
+  m->g = next;
+  next->set_status(state::running);
+  if (next->how == mode::parked || next->how == mode::bound) {
+    await_saved(next);
+    if (!(current == next->fp)) next->fp.install();
+    announce_goroutine(fake_stack, next);
+    arch::switch_context(from, &next->context);
+  } else {
+    next->how = mode::parked;  // how it will be resumed
+    announce_goroutine(fake_stack, next);
+    arch::start_context(from, first_frame(next->stack), &goroutine_main, nullptr);
+  }
+}
+
+[[gnu::always_inline]] inline void switch_to_scheduler(machine* m, arch::context* from,
+                                                       void** fake_stack) noexcept {
+  m->g = nullptr;
+  announce_scheduler(fake_stack, m);
+  arch::switch_context(from, &m->scheduler);
+}
+
+// Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
+[[gnu::always_inline]] inline void leave_for(machine* m, goroutine* g, goroutine* next) noexcept {
+  save_thread_state(m, g);
+  if (next != nullptr && !prepare_to_run(m, next)) [[unlikely]] {
+    m->task = errand::run;
+    m->errand_goroutine = next;
+    next = nullptr;
+  }
+  if (next != nullptr) {
+    switch_to(m, &g->context, WEFT_FAKE_STACK(g), g->fp, next);
+  } else {
+    switch_to_scheduler(m, &g->context, WEFT_FAKE_STACK(g));
+  }
+  // Resumed, perhaps on another machine.
+  announce_arrival(WEFT_FAKE_STACK_OF(g));
+  restore_thread_state(this_machine(), g);
+}
+
+// Parks. Leaves the calling goroutine, which is already where it can be found, and runs others until
+// it is resumed. Inside before and after; the machine may be another then.
+[[gnu::always_inline]] inline void suspend(machine* m, goroutine* g) noexcept {
+  if (g->how == mode::bound) [[unlikely]] {
+    m->task = errand::wait_bound;
+    m->errand_goroutine = g;
+    leave_for(m, g, nullptr);
+    return;
+  }
+  goroutine* const next = pick(*m->p);
+  if (next == g) {  // made ready before it had gone
+    g->context.busy.store(0, std::memory_order_relaxed);  // its own thread reads it next
+    g->set_status(state::running);
+    return;
+  }
+  leave_for(m, g, next);
+}
+
+}  // namespace weft::sched
