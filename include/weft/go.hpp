@@ -38,6 +38,7 @@ std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
 
 inline std::int64_t deadline_after(std::int64_t ns) noexcept {
   const std::int64_t now = clock_now_ns();
+  if (ns <= 0) return now;
   return ns > INT64_MAX - 1 - now ? INT64_MAX - 1 : now + ns;
 }
 
@@ -45,9 +46,11 @@ inline std::int64_t deadline_after(std::int64_t ns) noexcept {
 template <class Clock, class Duration, class Wait>
 bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) {
   for (;;) {
-    const auto left = when - Clock::now();
-    if (wait_ns(deadline_after(to_ns(left)))) return true;
-    if (Clock::now() >= when) return false;
+    const auto now = Clock::now();
+    // Before the difference is taken: it may not fit if `when` is the beginning of time.
+    const bool past = when <= now;
+    if (wait_ns(deadline_after(past ? 0 : to_ns(when - now)))) return true;
+    if (past || Clock::now() >= when) return false;
   }
 }
 

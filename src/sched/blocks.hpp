@@ -1,5 +1,5 @@
-// blocks.hpp: 128-byte blocks for the small states that goroutines share (futures, channels), from a
-// cache per processor. They come from operator new, a few at a time, and go back to it when a
+// blocks.hpp: 128-byte blocks for the small states that goroutines share (futures, channels), from
+// a cache per processor. They come from operator new, a few at a time, and go back to it when a
 // processor has too many, so nothing has to be shared between processors.
 #pragma once
 

@@ -58,10 +58,6 @@ constexpr int claim_turns = 64;
 constexpr std::int64_t theft_cost_ns = 2'000;
 constexpr std::int64_t theft_cost_each_ns = 200;
 
-bool has_run(const goroutine* g) noexcept {
-  return g->how != mode::fresh && g->how != mode::placed;
-}
-
 void push_by_kind(processor& p, goroutine* g) noexcept {
   push(p, has_run(g) ? p.ready : p.fresh, g);
 }
@@ -69,7 +65,9 @@ void push_by_kind(processor& p, goroutine* g) noexcept {
 // Keeps all of `list` but the first, which is returned.
 goroutine* keep_rest(processor& p, goroutine_list& list) noexcept {
   goroutine* const first = list.pop_front();
+  if (list.empty()) return first;
   while (goroutine* const g = list.pop_front()) push_by_kind(p, g);
+  work_made(this_machine());  // they were out of sight for a moment
   return first;
 }
 
@@ -280,7 +278,11 @@ goroutine* pick_fair(processor& p) noexcept {
   watch_fresh(p, now);
   if (now - p.slice_start_ns > slice_ns) {
     p.slice_start_ns = now;
-    if (goroutine* const g = take_next(p)) push(p, p.ready, g);
+    // Never out of sight: a last look elsewhere finds it in one place or the other.
+    if (goroutine* const g = p.next.load(std::memory_order_relaxed)) {
+      push(p, p.ready, g);
+      p.next.store(nullptr, base::hot_store_order);
+    }
   }
   // In turn, each falls back on the next, so that the others come first in some later round.
   const std::uint32_t turn = p.fair_turn++;

@@ -272,6 +272,8 @@ std::size_t num_goroutine() {
   return started > ended ? static_cast<std::size_t>(started - ended) : 0;
 }
 
+void detail::yield() noexcept { this_goroutine::yield(); }
+
 namespace this_goroutine {
 
 std::uint64_t id() {
@@ -317,8 +319,7 @@ void lock_thread() {
   if (m == nullptr) return;
   m = sched::enter();
   goroutine* const g = m->g;
-  WEFT_CHECK(g->locks != UINT8_MAX);
-  ++g->locks;
+  ++m->locks;
   g->how = mode::bound;
   g->bound = m;
   sched::leave(m);
@@ -326,10 +327,10 @@ void lock_thread() {
 
 void unlock_thread() {
   machine* m = sched::this_machine();
-  if (m == nullptr || m->g->locks == 0) return;
+  if (m == nullptr || m->locks == 0) return;
   m = sched::enter();
   goroutine* const g = m->g;
-  if (--g->locks == 0) {
+  if (--m->locks == 0) {
     g->how = mode::parked;
     g->bound = nullptr;
   }

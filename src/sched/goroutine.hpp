@@ -62,7 +62,6 @@ struct alignas(64) goroutine {
   std::atomic<state> status{state::unused};      // relaxed: dumps read it as a hint; see `state`
   std::atomic<detail::wait_reason> reason{};     // relaxed: for dumps; valid while waiting
   mode how = mode::fresh;                        // whoever may run it
-  std::uint8_t locks = 0;                        // itself: depth of lock_thread, saturating
   int saved_errno = 0;                           // itself, while not running
   std::uint64_t id = 0;                          // immutable after start
   stack::extent* stack = nullptr;                // whoever may run it

@@ -91,13 +91,27 @@ bool timekeeping_needed_locked() noexcept {
   return earliest != base::never && (sched.keeper == nullptr || earliest < sched.keeper_until_ns);
 }
 
-// I3: the keeper has got something else to do, or there is none.
+// I3: the keeper has got something else to do, or there is none. Returns: whom to wake, or null.
 machine* pass_timekeeping_locked() noexcept {
   sched.keeper = nullptr;
   if (earliest_timer_hint() == base::never) return nullptr;
   processor* const p = find_idle_locked(processor::idleness::listening);
   if (p == nullptr || !sched.idle.try_search(processors_max)) return nullptr;
   return rouse_locked(p);
+}
+
+machine* keep_time_locked() noexcept {
+  return timekeeping_needed_locked() ? pass_timekeeping_locked() : nullptr;
+}
+
+// A search has ended without a last look (idle_state.hpp, I2): somebody has to look.
+void look_for_others() noexcept {
+  base::heavy_barrier();  // [W1]
+  if (work_waits_hint() || urgent_work_hint(base::now_ns())) wake_for_inbox();
+}
+
+void wake(machine* m) noexcept {
+  if (m != nullptr) m->sleep.wake();
 }
 
 bool has_work(const processor& p) noexcept {
@@ -150,6 +164,11 @@ machine* staff_locked(processor* p) noexcept {
     m->searching = true;
     return m;
   }
+  if (!sched.has_starter) {
+    add_idle_locked(p, processor::idleness::numb);
+    sched.idle.end_search();
+    return nullptr;
+  }
   p->idle_next = sched.starting;
   sched.starting = p;
   sched.starter_word.fetch_add(1, std::memory_order_release);
@@ -158,17 +177,22 @@ machine* staff_locked(processor* p) noexcept {
 }
 
 void wake_one(machine* m) noexcept {
-  if (!sched.idle.begin_wake()) return;
-  sched.lock.lock();
-  processor* const p = find_idle_locked(processor::idleness::listening);
-  machine* const woken = p != nullptr ? rouse_locked(p) : nullptr;
-  if (woken != nullptr) tell(woken, m);
-  sched.lock.unlock();
-  if (p == nullptr) sched.idle.end_search();  // somebody else took it, and is busy with it now
-  if (woken != nullptr) woken->sleep.wake();
+  while (sched.idle.begin_wake()) {
+    sched.lock.lock();
+    processor* const p = find_idle_locked(processor::idleness::listening);
+    machine* const woken = p != nullptr ? rouse_locked(p) : nullptr;
+    if (woken != nullptr) tell(woken, m);
+    // Somebody else took it meanwhile. Under the lock, so that nobody lies down between: who made
+    // work while this search seemed to be on relied on it, so look whether the duty is there again.
+    if (p == nullptr) sched.idle.end_search();
+    sched.lock.unlock();
+    wake(woken);
+    if (p != nullptr) return;
+  }
 }
 
 void wake_for_inbox() noexcept {
+  base::light_barrier();  // [W1]
   // Whoever searches has its last look still to come (idle_state.hpp, I2).
   if (sched.idle.searching_hint() != 0) return;
   sched.lock.lock();
@@ -179,7 +203,7 @@ void wake_for_inbox() noexcept {
   if (p != nullptr && sched.idle.try_search(processors_max)) woken = rouse_locked(p);
   if (woken != nullptr) tell(woken, nullptr);
   sched.lock.unlock();
-  if (woken != nullptr) woken->sleep.wake();
+  wake(woken);
 }
 
 void inject(goroutine* g) noexcept {
@@ -188,6 +212,35 @@ void inject(goroutine* g) noexcept {
 }
 
 namespace {
+
+// Sleeps as a machine in the spare list. Returns: false if it has been taken out to end.
+bool wait_as_spare(machine* m) noexcept {
+  for (;;) {
+    sched.lock.lock();
+    const bool surplus = sched.spare_count > spare_kept;
+    sched.lock.unlock();
+    if (!surplus) {
+      m->sleep.wait();
+      break;  // I4
+    }
+    if (m->sleep.wait_until(base::now_ns() + spare_life_ns)) break;  // I4
+    sched.lock.lock();
+    if (!m->is_spare) {
+      sched.lock.unlock();
+      m->sleep.wait();  // I4: the token is on its way
+      break;
+    }
+    if (sched.spare_count > spare_kept) {
+      remove_spare_locked(m);
+      sched.lock.unlock();
+      return false;
+    }
+    sched.lock.unlock();
+  }
+  m->chair.reclaim();
+  note_activity();
+  return true;
+}
 
 // Whether to doze before listening.
 bool should_doze(const machine* m) noexcept {
@@ -200,120 +253,104 @@ bool should_doze(const machine* m) noexcept {
 
 }  // namespace
 
-void sleep_idle(machine* m) noexcept {
+bool sleep_idle(machine* m) noexcept {
   processor* const p = m->p;
   const bool doze = should_doze(m);
+  std::int64_t until = base::never;
 
   sched.lock.lock();
+  if (p->retiring.load(std::memory_order_relaxed)) {  // resize, which waits for it, has marked it
+    sched.lock.unlock();
+    return true;
+  }
+  // What belongs to the processor is touched before it can be somebody else's.
+  const std::int64_t doze_ns = p->doze_ns;
+  if (doze) p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
   add_idle_locked(p, doze ? processor::idleness::dozing : processor::idleness::listening);
   if (m->searching) {
     m->searching = false;
     sched.idle.end_search();
   }
-  const bool keeps_time = timekeeping_needed_locked();
-  if (keeps_time) {
+  if (timekeeping_needed_locked()) {
+    until = earliest_timer_hint();
     sched.keeper = m;
-    sched.keeper_until_ns = earliest_timer_hint();
+    sched.keeper_until_ns = until;
   }
   sched.lock.unlock();
 
   base::heavy_barrier();  // [W1]
   const std::int64_t now = base::now_ns();
-  const bool stay_awake = urgent_work_hint(now) || (!doze && work_waits_hint());
-  std::int64_t deadline = base::never;
-  if (doze) {
-    deadline = now + p->doze_ns;
-    p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
-  }
-  if (keeps_time) deadline = std::min(deadline, earliest_timer_hint());
-
+  const bool stay_awake = (!doze && work_waits_hint()) || urgent_work_hint(now);
+  if (doze) until = std::min(until, now + doze_ns);
   bool token = false;
   if (!stay_awake) {
-    if (deadline == base::never) {
+    if (until == base::never) {
       m->sleep.wait();
       token = true;
     } else {
-      token = m->sleep.wait_until(deadline);
+      token = m->sleep.wait_until(until);
     }
   }
   m->dozed = doze && !token;
 
-  machine* other = nullptr;
+  machine* keeper = nullptr;
   sched.lock.lock();
   if (!token && m->p == p && p->idle != processor::idleness::busy) {
     remove_idle_locked(p);  // I2: nobody has taken it
     if (sched.keeper == m) sched.keeper = nullptr;
-  } else if (!m->is_spare) {
+  } else if (m->is_spare) {
+    // Its processor was taken away while it slept: it goes on sleeping as a spare machine.
+    WEFT_ASSERT(!token);
+    sched.lock.unlock();
+    return wait_as_spare(m);
+  } else {
     if (!token) {
       sched.lock.unlock();
       m->sleep.wait();  // I2: the token is on its way
       sched.lock.lock();
     }
-    if (sched.keeper == m) other = pass_timekeeping_locked();
+    if (sched.keeper == m) keeper = pass_timekeeping_locked();
   }
-  // Else its processor was taken away while it slept: m->p is null and it goes on as a spare
-  // machine.
   sched.lock.unlock();
-  if (other != nullptr) other->sleep.wake();
-  if (m->p != nullptr) note_activity();
+  wake(keeper);
+  note_activity();
+  return true;
 }
 
 bool sleep_spare(machine* m) noexcept {
+  const bool searched = m->searching;
   sched.lock.lock();
-  if (m->p != nullptr) {  // given one between the loop's look and here
-    sched.lock.unlock();
-    return true;
-  }
-  if (m->searching) {
+  WEFT_ASSERT(m->p == nullptr && !m->is_spare);
+  if (searched) {
     m->searching = false;
     sched.idle.end_search();
   }
-  if (!m->is_spare) add_spare_locked(m);
-  for (;;) {
-    const bool surplus = sched.spare_count > spare_kept;
-    sched.lock.unlock();
-    bool token = true;
-    if (surplus) {
-      token = m->sleep.wait_until(base::now_ns() + spare_life_ns);
-    } else {
-      m->sleep.wait();
-    }
-    if (token) return true;  // I4
-    sched.lock.lock();
-    if (!m->is_spare) {
-      sched.lock.unlock();
-      m->sleep.wait();  // I4: the token is on its way
-      return true;
-    }
-    if (sched.spare_count > spare_kept) {
-      remove_spare_locked(m);
-      sched.lock.unlock();
-      return false;
-    }
-  }
+  add_spare_locked(m);
+  sched.lock.unlock();
+  if (searched) look_for_others();
+  return wait_as_spare(m);
 }
 
 bool acquire_processor(machine* m) noexcept {
-  machine* other = nullptr;
+  machine* keeper = nullptr;
   sched.lock.lock();
   processor* p = m->last_p;
   if (p == nullptr || p->idle == processor::idleness::busy) p = sched.idle_head;
   if (p != nullptr) {
     remove_idle_locked(p);
-    other = dismiss_sleeper_locked(p);
+    keeper = dismiss_sleeper_locked(p);
     m->p = p;
     p->holder.store(m, std::memory_order_release);
     m->chair.reclaim();
   }
   sched.lock.unlock();
-  if (other != nullptr) other->sleep.wake();
+  wake(keeper);
   return p != nullptr;
 }
 
 void release_processor(machine* m) noexcept {
   processor* const p = m->p;
   machine* woken = nullptr;
-  machine* keeper = nullptr;
   sched.lock.lock();
   m->p = nullptr;
   m->last_p = p;
@@ -327,18 +364,15 @@ void release_processor(machine* m) noexcept {
     p->retired = true;
   } else if (has_work(*p) && sched.idle.try_search(processors_max)) {
     woken = staff_locked(p);
+    if (woken != nullptr) tell(woken, nullptr);
   } else {
     add_idle_locked(p, processor::idleness::listening);
-    if (timekeeping_needed_locked()) keeper = pass_timekeeping_locked();
   }
+  machine* const keeper = keep_time_locked();
   sched.lock.unlock();
-  if (woken != nullptr) {
-    tell(woken, nullptr);
-    woken->sleep.wake();
-  }
-  if (keeper != nullptr) keeper->sleep.wake();
-  base::heavy_barrier();  // [W1]: it was the last to look, for this processor
-  if (urgent_work_hint(base::now_ns()) || work_waits_hint()) wake_for_inbox();
+  wake(woken);
+  wake(keeper);
+  look_for_others();
 }
 
 void give_processor(machine* m, machine* to, goroutine* g) noexcept {
@@ -350,14 +384,22 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept {
   }
   m->p = nullptr;
   m->last_p = p;
-  to->p = p;
+  // Not to->p: that machine may still be on its way to sleep, with a processor of its own.
   to->handed = g;
-  p->holder.store(to, std::memory_order_release);
+  to->handed_p = p;
+  p->holder.store(nullptr, std::memory_order_release);
+  machine* const keeper = keep_time_locked();
   sched.lock.unlock();
   to->sleep.wake();
-  // The search this machine may have ended without a last look: somebody else has to look.
-  base::heavy_barrier();  // [W1]
-  if (urgent_work_hint(base::now_ns()) || work_waits_hint()) wake_for_inbox();
+  wake(keeper);
+  look_for_others();
+}
+
+void keep_time() noexcept {
+  sched.lock.lock();
+  machine* const keeper = keep_time_locked();
+  sched.lock.unlock();
+  wake(keeper);
 }
 
 }  // namespace weft::sched

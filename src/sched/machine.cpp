@@ -13,6 +13,7 @@
 #include "base/env.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/switch.hpp"
 
 #include <cerrno>
 #include <csignal>
@@ -24,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+#include <utility>
 
 constinit thread_local weft::sched::machine* weft_this_machine = nullptr;
 
@@ -86,14 +88,17 @@ void note_thread(machine* m) noexcept {
 #endif
 }
 
-// A goroutine of a bound machine became ready elsewhere; sleeps until it is handed over.
+// The goroutine bound to this machine waits. Sleeps until whoever picks it hands it over together
+// with a processor: one token for each hand-over, consumed here and nowhere else.
 goroutine* wait_bound(machine* m) noexcept {
-  goroutine* const g = m->errand_goroutine;
   if (m->p != nullptr) release_processor(m);
-  while (m->handed == nullptr) m->sleep.wait();
-  WEFT_CHECK(m->handed == g && m->p != nullptr);
+  m->sleep.wait();
+  goroutine* const g = m->handed;
+  WEFT_CHECK(g != nullptr && g == m->errand_goroutine);
   m->handed = nullptr;
+  m->p = m->handed_p;
   m->chair.reclaim();
+  m->p->holder.store(m, std::memory_order_release);
   return g;
 }
 
@@ -111,8 +116,9 @@ goroutine* await_stack(machine* m, goroutine* g) noexcept {
   // Others first: those that have a stack can run, and end.
   sched.global.push_inbox(g);
   if (goroutine* const other = pick(*m->p)) {
-    if (can_run_here(m, other)) {
+    if (has_run(other)) {
       m->short_since_ns = 0;
+      m->locks = 0;
       return other;
     }
     sched.global.push_inbox(other);
@@ -129,13 +135,14 @@ goroutine* find_work(machine* m) noexcept {
   for (;;) {
     goroutine* g = nullptr;
     if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
-    if (m->task == errand::run) {
+    const errand task = std::exchange(m->task, errand::none);
+    if (task == errand::run) {
       g = m->errand_goroutine;
-    } else if (m->task == errand::wait_bound) {
+    } else if (task == errand::wait_bound) {
       g = wait_bound(m);
     } else if (m->p == nullptr) {
+      m->short_since_ns = 0;
       if (!sleep_spare(m)) return nullptr;
-      m->chair.reclaim();
       continue;
     } else if (m->p->retiring.load(std::memory_order_relaxed)) {
       release_processor(m);
@@ -144,9 +151,9 @@ goroutine* find_work(machine* m) noexcept {
       g = pick(*m->p);
       if (g == nullptr) g = search(m);
     }
-    m->task = errand::none;
     if (g == nullptr) {
-      if (!m->p->retiring.load(std::memory_order_relaxed)) sleep_idle(m);
+      m->short_since_ns = 0;
+      if (!sleep_idle(m)) return nullptr;
       continue;
     }
     m->dozed = false;
@@ -154,18 +161,23 @@ goroutine* find_work(machine* m) noexcept {
       give_processor(m, g->bound, g);
       continue;
     }
-    if (!can_run_here(m, g)) {
+    if (has_run(g)) {
+      await_saved(g);
+    } else if (can_run_here(m, g)) {
+      if (sched.stack_shortage.load(std::memory_order_relaxed)) {
+        sched.stack_shortage.store(false, std::memory_order_relaxed);
+      }
+      m->short_since_ns = 0;
+    } else {
       g = await_stack(m, g);
       if (g == nullptr) continue;
-    } else if (m->short_since_ns != 0) {
-      m->short_since_ns = 0;
-      sched.stack_shortage.store(false, std::memory_order_relaxed);
+      await_saved(g);
     }
     if (m->searching) {
       m->searching = false;
       sched.idle.end_search();
-      work_made(m);  // idle_state.hpp, I2: passes the search on
     }
+    work_made(m);  // idle_state.hpp, I2: passes the search on
     return g;
   }
 }
@@ -196,9 +208,24 @@ void return_record(machine* m) noexcept {
   m->is_live = false;
   m->last_p = nullptr;
   m->task = errand::none;
+  m->short_since_ns = 0;
   m->spare_next = sched.free_machines;
   sched.free_machines = m;
   --sched.machines;
+}
+
+// A new thread takes the seat, and its processor if it was started for one. Nobody could touch that
+// before: its holder was nobody.
+void sit_down(machine* m) noexcept {
+  if (!m->chair.enter()) {
+    // The seat of a thread that has ended may still have a thief's question on it.
+    while (m->chair.settle() != seat::free) {
+      if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
+      m->chair.reclaim();
+      base::pause();
+    }
+  }
+  if (m->p != nullptr) m->p->holder.store(m, std::memory_order_release);
 }
 
 void* machine_main(void* argument) {
@@ -208,8 +235,8 @@ void* machine_main(void* argument) {
   note_thread(m);
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   ::pthread_sigmask(SIG_SETMASK, &machine_signals, nullptr);
-  m->chair.enter();
-  m->chair.reclaim();
+  sit_down(m);
+  note_activity();
   for (;;) {
     goroutine* const g = find_work(m);
     if (g == nullptr) break;
@@ -259,9 +286,17 @@ void make_numb(processor* p, int error) noexcept {
     base::warn(line.view());
   }
   sched.lock.lock();
-  add_idle_locked(p, processor::idleness::numb);
+  if (p->retiring.load(std::memory_order_relaxed)) {
+    drain(*p);
+    p->retired = true;
+  } else {
+    add_idle_locked(p, processor::idleness::numb);
+  }
   sched.lock.unlock();
   sched.idle.end_search();
+  note_activity();        // the monitor tries again
+  base::heavy_barrier();  // idle_state.hpp, I2
+  if (sched.idle.should_wake() && work_waits_hint()) wake_one(nullptr);
 }
 
 void* starter_main(void*) {
@@ -286,12 +321,10 @@ int start_machine(processor* p) noexcept {
   if (m == nullptr) return EAGAIN;
   m->p = p;
   m->searching = p != nullptr;
-  if (p != nullptr) p->holder.store(m, std::memory_order_release);
   const int error = start_thread("weft", &machine_main, m, thread_stack_bytes);
   if (error != 0) {
     m->p = nullptr;
     m->searching = false;
-    if (p != nullptr) p->holder.store(nullptr, std::memory_order_release);
     return_record(m);
   }
   return error;
@@ -303,6 +336,11 @@ int start_service(const char* name, void* (*main)(void*)) noexcept {
   return start_thread(name, main, nullptr, thread_stack_bytes);
 }
 
-int start_starter() noexcept { return start_service("weft-starter", &starter_main); }
+int start_starter() noexcept {
+  const int error = start_service("weft-starter", &starter_main);
+  const std::lock_guard hold(sched.lock);
+  sched.has_starter = error == 0;
+  return error;
+}
 
 }  // namespace weft::sched

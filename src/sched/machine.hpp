@@ -45,6 +45,7 @@ struct alignas(64) machine {
   stack::extent* errand_stack = nullptr;  // owner only
   bool searching = false;                 // counted in idle_state; owner, or its waker while parked
   bool dozed = false;                     // the last sleep was a doze that ran its time; owner only
+  std::uint64_t locks = 0;                // depth of lock_thread of the goroutine bound to it
   processor* last_p = nullptr;            // the processor it lost; owner only
   std::int64_t short_since_ns = 0;  // since when it has found no memory for stacks; owner only
 
@@ -53,6 +54,7 @@ struct alignas(64) machine {
   // was.
   processor* told_of = nullptr;
   std::uint64_t told_picks = 0;
+  processor* handed_p = nullptr;      // with it; both are written under the scheduler's lock
   goroutine* handed = nullptr;        // a bound goroutine to run; set by whoever hands over
   machine* spare_next = nullptr;      // guarded by the scheduler's lock
   machine* spare_previous = nullptr;  // guarded by the scheduler's lock

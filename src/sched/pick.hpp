@@ -1,5 +1,5 @@
-// pick.hpp: the few instructions by which a processor queues a goroutine and picks the next. What they
-// mean is in find.cpp, where the rare cases are.
+// pick.hpp: the few instructions by which a processor queues a goroutine and picks the next. What
+// they mean is in find.cpp, where the rare cases are.
 //
 // All of these: inside the runtime, holding the processor.
 #pragma once
@@ -16,8 +16,13 @@ goroutine* pick_fair(processor& p) noexcept;
 // With nothing of its own: the inbox, and what this processor let overflow.
 goroutine* pick_global(processor& p) noexcept;
 
+inline bool has_run(const goroutine* g) noexcept {
+  return g->how != mode::fresh && g->how != mode::placed;
+}
+
 [[gnu::always_inline]] inline void push(processor& p, ring& r, goroutine* g) noexcept {
-  if (r.full()) [[unlikely]] overflow(p, r);
+  if (r.full()) [[unlikely]]
+    overflow(p, r);
   r.push_back(g);
 }
 

@@ -64,6 +64,7 @@ machine* retire_unused_locked(processor* p) noexcept {
     if (*link != p) continue;
     *link = p->idle_next;
     sched.idle.end_search();
+    drain(*p);
     p->retired = true;
     break;
   }
@@ -117,8 +118,9 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   for (std::uint32_t i = n; i < made; ++i) {
     retire(sched.processors[i].load(std::memory_order_relaxed));
   }
+  keep_time();            // idle.cpp, I5
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
-  if (before != 0 && (urgent_work_hint(0) || work_waits_hint())) wake_for_inbox();
+  if (before != 0 && (work_waits_hint() || urgent_work_hint(0))) wake_for_inbox();
   return before;
 }
 

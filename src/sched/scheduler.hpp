@@ -51,6 +51,7 @@ struct scheduler {
   std::atomic<std::uint64_t> outside_started{0};  // goroutines started by plain threads
   std::atomic<bool> stopping{false};              // the process ends: nobody runs any more
   std::atomic<bool> stack_shortage{false};        // a goroutine waits for memory for its stack
+  bool has_starter = false;                       // guarded by lock
   std::atomic<std::uint32_t> starter_word{0};     // futex: bumped when `starting` is not empty
   std::atomic<std::uint32_t> monitor_word{0};     // futex: 1 while the monitor sleeps deeply
 };
@@ -115,9 +116,9 @@ void wake_one(machine* m) noexcept;
 void inject(goroutine* g) noexcept;
 void wake_for_inbox() noexcept;
 
-// Sleeps, with its processor in the idle list, until there may be work. The processor may be gone
-// (m->p == nullptr) when it returns.
-void sleep_idle(machine* m) noexcept;
+// Sleeps, with its processor in the idle list, until there may be work. The processor may be
+// another one when it returns. Returns: false if the thread should end; it has no processor then.
+bool sleep_idle(machine* m) noexcept;
 // Sleeps without a processor. Returns: false if the thread should end.
 bool sleep_spare(machine* m) noexcept;
 // A goroutine that lost its processor: gets the old one or another idle one. Returns: success.
@@ -126,6 +127,8 @@ bool acquire_processor(machine* m) noexcept;
 void release_processor(machine* m) noexcept;
 // Gives m->p to `to`, which sleeps bound, together with `g`, the goroutine bound to it.
 void give_processor(machine* m, machine* to, goroutine* g) noexcept;
+// Sees to it that somebody wakes up for the earliest timer.
+void keep_time() noexcept;
 // Takes a processor out of circulation. Requires: the lock, and the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;

@@ -39,7 +39,8 @@
 //
 // Memory order:
 //   [S2] owner's leave (release) -> claimer's load of inside (acquire): what the owner wrote.
-//   [S3] claimer's release -> owner's load of word at entry (acquire): what the claimer wrote.
+//   [S3] claimer's release -> owner's load of word at entry, and the next claimer's exchange
+//        (acquire): what the claimer wrote.
 //   [S5] thief's question (release) -> owner's acceptance (acquire): the thief's mailbox is ready.
 //   Between two stays of the same owner no order is needed; they are one thread. (Not so for TSan,
 //   to which goroutines are threads of their own: there the way in is an exchange, [S4], so that
@@ -126,7 +127,8 @@ class basic_seat {
   enum class claimed : std::uint8_t { yes, no, accepted };
   claimed claim_after_asking(std::uint32_t thief, int turns) noexcept {
     std::uint32_t expected = question_of(thief);
-    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_relaxed)) {
+    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
+                                       std::memory_order_relaxed)) {
       return claimed::accepted;
     }
     return finish_claim(turns) ? claimed::yes : claimed::no;
@@ -136,16 +138,18 @@ class basic_seat {
   // is outside the runtime. Returns: true: release() or take() must follow, soon.
   bool claim(int turns) noexcept {
     std::uint32_t expected = free;
-    // relaxed: ordered by the heavy barrier.
-    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_relaxed)) return false;
+    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
+                                       std::memory_order_relaxed)) {
+      return false;
+    }
     return finish_claim(turns);
   }
 
   // Claimer. The owner may go on as if nothing had happened.
-  void release() noexcept { word_.store(free, std::memory_order_release); }  // [S3]
+  void release() noexcept { decide(free); }
 
   // Claimer. The owner no longer has a processor.
-  void take() noexcept { word_.store(taken, std::memory_order_release); }  // [S3]
+  void take() noexcept { decide(taken); }
 
   // Anyone, at the end of the process: nobody comes in any more.
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
@@ -169,8 +173,15 @@ class basic_seat {
       if (inside_.load(std::memory_order_seq_cst) == 0) return true;  // [S1] [S2]
       Platform::pause();
     }
-    word_.store(free, std::memory_order_release);  // I3
+    decide(free);  // I3
     return false;
+  }
+
+  // An exchange, not a store: the process may have begun to end meanwhile, and stays stopped.
+  void decide(word_kind outcome) noexcept {
+    std::uint32_t expected = pending;
+    word_.compare_exchange_strong(expected, outcome, std::memory_order_release,  // [S3]
+                                  std::memory_order_relaxed);
   }
 
   typename Platform::template atomic<std::uint32_t> inside_{0};

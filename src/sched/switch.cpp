@@ -18,13 +18,13 @@
 //   end      the record and the stack go back to the caches of whichever processor it ended on
 //
 // Nothing that came from this_machine() survives suspend(): it is read again after every switch.
+#include "sched/switch.hpp"
 #include "arch/entry.hpp"
 #include "base/check.hpp"
 #include "base/sanitizer.hpp"
 #include "sched/extra.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
-#include "sched/switch.hpp"
 
 #include <cstddef>
 
@@ -48,7 +48,6 @@ void end_goroutine() {
   const bool was_bound = g->how == mode::bound;
   g->stack = nullptr;
   g->bound = nullptr;
-  g->locks = 0;
   g->set_status(state::unused);
   // relaxed: only the holder writes; num_goroutine reads a sum.
   p->ended.store(p->ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -110,10 +109,27 @@ void end_goroutine() {
   __builtin_unreachable();
 }
 
+// Runs the machine's goroutine, and each fresh one after it that takes over this stack.
+[[noreturn]] void run_goroutines() {
+  for (;;) {
+    machine* const m = this_machine();
+    goroutine* const g = m->g;
+    bury_fiber(m);
+    *m->eh = {};
+    *m->errno_address = 0;
+    arch::fp_control current;
+    current.capture();
+    if (!(current == m->fp)) m->fp.install();
+    leave(m);
+    g->invoke(g->storage);
+    end_goroutine();
+  }
+}
+
 // this_goroutine::exit has run every destructor: go on as if the function had returned.
 void on_goroutine_exit() {
   end_goroutine();
-  goroutine_main(nullptr);
+  run_goroutines();
 }
 
 }  // namespace
@@ -128,24 +144,7 @@ arch::unwind_storage* unwind_storage_of(const goroutine* g) noexcept {
 
 void goroutine_main(void*) {
   announce_arrival(nullptr);
-  for (;;) {
-    machine* const m = this_machine();
-    goroutine* const g = m->g;
-#if WEFT_TSAN
-    if (m->dead_fiber != nullptr) {
-      sanitizer::destroy_fiber(m->dead_fiber);
-      m->dead_fiber = nullptr;
-    }
-#endif
-    *m->eh = {};
-    *m->errno_address = 0;
-    arch::fp_control current;
-    current.capture();
-    if (!(current == m->fp)) m->fp.install();
-    leave(m);
-    g->invoke(g->storage);
-    end_goroutine();
-  }
+  run_goroutines();
 }
 
 machine* enter_slow(machine* m) noexcept {
@@ -183,6 +182,11 @@ machine* enter_slow(machine* m) noexcept {
 bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
   switch (next->how) {
     case mode::parked:
+      for (int turn = 0; turn < 20; ++turn) {
+        base::pause();
+        if (next->context.busy.load(std::memory_order_acquire) == 0) return true;  // [C1]
+      }
+      return false;
     case mode::placed:
       return true;
     case mode::fresh: {
@@ -214,12 +218,7 @@ void run_goroutine(machine* m, goroutine* g) noexcept {
   switch_to(m, &m->scheduler, WEFT_FAKE_STACK(m), m->fp, g);
   announce_arrival(WEFT_FAKE_STACK_OF(m));
   m->fp.install();
-#if WEFT_TSAN
-  if (m->dead_fiber != nullptr) {
-    sanitizer::destroy_fiber(m->dead_fiber);
-    m->dead_fiber = nullptr;
-  }
-#endif
+  bury_fiber(m);
 }
 
 }  // namespace weft::sched

@@ -1,5 +1,5 @@
-// switch.hpp: going from one goroutine to another. What it means is told in switch.cpp; this is the part
-// that yield and park have inlined.
+// switch.hpp: going from one goroutine to another. What it means is told in switch.cpp; this is the
+// part that yield and park have inlined.
 #pragma once
 
 #include "arch/context.hpp"
@@ -33,7 +33,8 @@ void await_saved_slow(const goroutine* g) noexcept;
 
 // [C1] The goroutine was found by its waker before its registers had left its last machine.
 [[gnu::always_inline]] inline void await_saved(const goroutine* g) noexcept {
-  if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]] await_saved_slow(g);
+  if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]]
+    await_saved_slow(g);
 }
 
 // What the sanitizers have to know about the flow of control that is left. `fake_stack` is null if
@@ -67,6 +68,15 @@ void await_saved_slow(const goroutine* g) noexcept;
 #endif
 }
 
+// The goroutine that ended on this machine before the switch.
+[[gnu::always_inline]] inline void bury_fiber([[maybe_unused]] machine* m) noexcept {
+#if WEFT_TSAN
+  if (m->dead_fiber == nullptr) return;
+  base::sanitizer::destroy_fiber(m->dead_fiber);
+  m->dead_fiber = nullptr;
+#endif
+}
+
 #if WEFT_ASAN
 #define WEFT_FAKE_STACK(flow) (&(flow)->fake_stack)
 #define WEFT_FAKE_STACK_OF(flow) ((flow)->fake_stack)
@@ -76,10 +86,13 @@ void await_saved_slow(const goroutine* g) noexcept;
 #endif
 
 // Whether `next` can be switched to from a goroutine's stack. If it needs a stack and there is one,
-// it has it afterwards.
+// it has it afterwards. One that is still busy leaving its last machine can not: two goroutines
+// that leave for each other would wait for each other. The scheduler's stack can wait.
 bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
 [[gnu::always_inline]] inline bool prepare_to_run(machine* m, goroutine* next) noexcept {
-  return next->how == mode::parked || prepare_to_run_slow(m, next);
+  // acquire: [C1].
+  return (next->how == mode::parked && next->context.busy.load(std::memory_order_acquire) == 0) ||
+         prepare_to_run_slow(m, next);
 }
 
 // Switches to `next`, which prepare_to_run() has accepted, leaving the caller in `from`.
@@ -89,7 +102,6 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
   m->g = next;
   next->set_status(state::running);
   if (next->how == mode::parked || next->how == mode::bound) {
-    await_saved(next);
     if (!(current == next->fp)) next->fp.install();
     announce_goroutine(fake_stack, next);
     arch::switch_context(from, &next->context);
@@ -121,12 +133,14 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
     switch_to_scheduler(m, &g->context, WEFT_FAKE_STACK(g));
   }
   // Resumed, perhaps on another machine.
+  machine* const here = this_machine();
   announce_arrival(WEFT_FAKE_STACK_OF(g));
-  restore_thread_state(this_machine(), g);
+  bury_fiber(here);
+  restore_thread_state(here, g);
 }
 
-// Parks. Leaves the calling goroutine, which is already where it can be found, and runs others until
-// it is resumed. Inside before and after; the machine may be another then.
+// Parks. Leaves the calling goroutine, which is already where it can be found, and runs others
+// until it is resumed. Inside before and after; the machine may be another then.
 [[gnu::always_inline]] inline void suspend(machine* m, goroutine* g) noexcept {
   if (g->how == mode::bound) [[unlikely]] {
     m->task = errand::wait_bound;
@@ -135,7 +149,7 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
     return;
   }
   goroutine* const next = pick(*m->p);
-  if (next == g) {  // made ready before it had gone
+  if (next == g) {                                        // made ready before it had gone
     g->context.busy.store(0, std::memory_order_relaxed);  // its own thread reads it next
     g->set_status(state::running);
     return;

@@ -46,7 +46,7 @@ inline std::ostream& operator<<(std::ostream& out, const child_result& r) {
              << r.errors << "---\n";
 }
 
-namespace detail {
+namespace child_process_parts {
 
 inline std::vector<std::string> words(const std::string& text) {
   std::istringstream in(text);
@@ -86,11 +86,11 @@ class pipe_ends {
   std::array<int, 2> ends_{-1, -1};
 };
 
-}  // namespace detail
+}  // namespace child_process_parts
 
 // Runs WEFT_DEATH_DIR/<program>, under the emulator if there is one.
 inline child_result run_program(const std::string& program, const child_options& options = {}) {
-  std::vector<std::string> words = detail::words(WEFT_EMULATOR);
+  std::vector<std::string> words = child_process_parts::words(WEFT_EMULATOR);
   words.push_back(std::string(WEFT_DEATH_DIR) + "/" + program);
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> variables;
@@ -106,8 +106,8 @@ inline child_result run_program(const std::string& program, const child_options&
   argv.push_back(nullptr);
   envp.push_back(nullptr);
 
-  detail::pipe_ends out;
-  detail::pipe_ends err;
+  child_process_parts::pipe_ends out;
+  child_process_parts::pipe_ends err;
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork");
   if (child == 0) {

@@ -29,6 +29,14 @@
 
 namespace weft::test {
 
+// What a thread that was asked leaves behind.
+struct thread_stack {
+  static constexpr std::size_t frames_max = 64;
+  void* pcs[frames_max] = {};
+  std::size_t size = 0;
+  std::atomic<bool> ready{false};  // [T1] the thread's release -> the asker's acquire: the frames
+};
+
 class scheduler_dump {
  public:
   static void print() {
@@ -45,7 +53,7 @@ class scheduler_dump {
   }
 
  private:
-  static constexpr std::size_t frames_max = 64;
+  static constexpr std::size_t frames_max = thread_stack::frames_max;
   static constexpr std::size_t goroutines_shown = 40;
   static constexpr int stack_signal = SIGUSR2;
 
@@ -233,18 +241,12 @@ class scheduler_dump {
     }
   }
 
-  // What a thread that was asked leaves behind.
-  struct answer {
-    void* pcs[frames_max];
-    std::size_t size = 0;
-    std::atomic<bool> ready{false};
-  };
-  static inline answer asked_;
+  static inline thread_stack asked_;
 
   static void on_stack_signal(int, siginfo_t*, void* ucontext) {
     const int saved = errno;
     asked_.size = base::capture_interrupted(ucontext, asked_.pcs, frames_max);
-    asked_.ready.store(true, std::memory_order_release);
+    asked_.ready.store(true, std::memory_order_release);  // [T1]
     errno = saved;
   }
 
@@ -260,8 +262,8 @@ class scheduler_dump {
       const int id = std::atoi(entry->d_name);
       if (id == 0 || id == ::gettid()) continue;
       text line;
-      line << "thread " << id << " " << first_line(id, "comm") << ", in "
-           << first_line(id, "wchan") << ", system call " << first_line(id, "syscall") << "\n";
+      line << "thread " << id << " " << first_line(id, "comm") << ", in " << first_line(id, "wchan")
+           << ", system call " << first_line(id, "syscall") << "\n";
       base::write_stderr(line.view());
       asked_.ready.store(false, std::memory_order_relaxed);
       ::syscall(SYS_tgkill, ::getpid(), id, stack_signal);

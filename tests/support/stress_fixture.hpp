@@ -90,8 +90,8 @@ class stress_test : public ::testing::Test {
     seed_ = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
     const auto* const info = ::testing::UnitTest::GetInstance()->current_test_info();
     replay_ = "WEFT_TEST_SEED=" + std::to_string(seed_) + " " +
-              ::testing::internal::GetArgvs().front() + " --gtest_filter=" +
-              info->test_suite_name() + "." + info->name();
+              ::testing::internal::GetArgvs().front() +
+              " --gtest_filter=" + info->test_suite_name() + "." + info->name();
     // Now, and not only on failure: a process that dies says nothing afterwards.
     std::printf("%s\n", replay_.c_str());
     std::fflush(stdout);

@@ -177,8 +177,8 @@ TEST_F(local, its_destructor_may_wait_and_use_other_locals) {
     const procs_scope four(4);
     for (int i = 0; i < 100; ++i) {
       weft::go([] {
+        *seen_in_destructor = 2;  // older than the other, so it is destroyed after it
         variable->armed = true;
-        *seen_in_destructor = 2;
       });
       weft::go([] { variable->armed = true; });  // makes the other one only when it is destroyed
     }
@@ -220,7 +220,7 @@ TEST_F(local, a_variable_that_is_gone_leaves_no_value_for_the_next) {
   });
 }
 
-// T need only be copyable: const objects, classes without default constructor, smart pointers.
+// T need only be copyable: classes without default constructor, smart pointers.
 TEST_F(local, takes_any_copyable_type) {
   struct no_default {
     explicit no_default(int v) : value(v) {}
@@ -228,11 +228,9 @@ TEST_F(local, takes_any_copyable_type) {
   };
   const weft::local<no_default> a{no_default(3)};
   const weft::local<std::shared_ptr<int>> b{std::make_shared<int>(4)};
-  const weft::local<const int> c{5};
   weft::run([&] {
     EXPECT_EQ(a->value, 3);
     EXPECT_EQ(**b, 4);
-    EXPECT_EQ(*c, 5);
   });
 }
 

@@ -1,5 +1,5 @@
-// one_shot.hpp: an event that happens once, between the goroutine that makes it happen and those who
-// wait for it; what a future is made of.
+// one_shot.hpp: an event that happens once, between the goroutine that makes it happen and those
+// who wait for it; what a future is made of.
 //
 // One word:
 //   pending    it has not happened, nobody waits
@@ -9,14 +9,14 @@
 //
 //     the goroutine                          a waiter                      the future's destructor
 //     exchange -> happened                   push a node by compare-       exchange -> abandoned
-//       was abandoned: frees the state         exchange, unless happened     was happened: frees the
-//       was a node: readies the list           park                            state
+//       was abandoned: frees the state         exchange, unless happened     was happened: frees
+//       the was a node: readies the list           park                            state
 //
 // Each side makes one atomic exchange and touches the word no more, so there is no reference count:
 // whoever of the two comes last sees the other's mark and frees what they share.
 //
-// A waiter that gives up takes the whole list, and puts everyone but itself back; those for whom the
-// event happens meanwhile it readies itself.
+// A waiter that gives up takes the whole list, and puts everyone but itself back; those for whom
+// the event happens meanwhile it readies itself.
 //
 // Memory order:
 //   [H1] set's release -> a waiter's acquire: what the goroutine did before.
@@ -124,7 +124,8 @@ class one_shot {
       if (word == pending) {               // another waiter has it, and will put this one back
         Seam::relax(turn++);
         word = event->word_.load(std::memory_order_relaxed);
-      } else if (event->word_.compare_exchange_weak(word, pending, std::memory_order_acquire,  // [H3]
+      } else if (event->word_.compare_exchange_weak(word, pending,
+                                                    std::memory_order_acquire,  // [H3]
                                                     std::memory_order_relaxed)) {
         break;
       }

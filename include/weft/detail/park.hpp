@@ -97,6 +97,9 @@ WEFT_API void free_block(void* block) noexcept;
 // One turn of a loop that waits for another thread to leave a short critical section.
 WEFT_API void relax(int turn) noexcept;
 
+// Lets other goroutines run first. Outside the runtime only.
+WEFT_API void yield() noexcept;
+
 // What the lock-free cores of the primitives are written against; tests substitute their own.
 struct seam {
   template <class T>
@@ -113,6 +116,7 @@ struct seam {
   static void ready(waiter w) noexcept { detail::ready(w); }
   static void ready_inside(waiter w) noexcept { detail::ready_inside(w); }
   static void relax(int turn) noexcept { detail::relax(turn); }
+  static void yield() noexcept { detail::yield(); }
 };
 
 }  // namespace weft::detail

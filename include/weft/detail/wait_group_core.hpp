@@ -142,7 +142,11 @@ class wait_group_core {
     for (int turn = 0;; ++turn) {
       const std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
       if (count_of(word) != 0 || (word & (waited | locked)) == 0) return;
-      Seam::relax(turn);
+      if (turn < 100) {
+        Seam::relax(turn);
+      } else {
+        Seam::yield();  // that done may have lost its processor and wait for this one
+      }
     }
   }
 

@@ -73,11 +73,9 @@ struct fp_control {
   std::uint16_t x87;
   std::uint16_t unused = 0;
 
-  // Into memory, field by field: a copy made right after would read 8 bytes across two stores, which
-  // the store buffer cannot forward (4 ns).
-  void capture() noexcept {
-    asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87));
-  }
+  // Into memory, field by field: a copy made right after would read 8 bytes across two stores,
+  // which the store buffer cannot forward (4 ns).
+  void capture() noexcept { asm volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(mxcsr), "=m"(x87)); }
   void install() const noexcept { asm volatile("ldmxcsr %0\n\tfldcw %1" : : "m"(mxcsr), "m"(x87)); }
   // Also field by field, and volatile so that the compiler does not merge the loads.
   bool operator==(const fp_control& o) const noexcept {

@@ -1,0 +1,132 @@
+// exit_while_running.cpp <who>: main returns while goroutines use static objects, which are about
+// to be destroyed. They must have been stopped before.
+#include <weft/weft.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+std::atomic<int> uses{0};
+
+// Whoever uses it after its destruction ends the process with a status of its own.
+class watched {
+ public:
+  watched() : text_(std::make_unique<std::string>("alive")) {}
+  watched(const watched&) = delete;
+  watched& operator=(const watched&) = delete;
+  ~watched() {
+    gone_ = true;
+    // Time for a goroutine that has not been stopped to show itself.
+    const auto until = std::chrono::steady_clock::now() + 2ms;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    text_.reset();
+  }
+  void use() const {
+    if (gone_.load(std::memory_order_relaxed)) {
+      std::fputs("used after the end\n", stderr);
+      std::_Exit(3);
+    }
+    uses.fetch_add(1, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<bool> gone_{false};
+  std::unique_ptr<std::string> text_;
+};
+
+watched early;
+
+// Made after the runtime has started, so destroyed before what was made earlier.
+const watched& late() {
+  static const watched object;
+  return object;
+}
+
+const watched* other = &early;
+
+void start(std::string_view who) {
+  const bool all = who == "all";
+  if (all || who == "yielders") {
+    for (int i = 0; i < 8; ++i) {
+      weft::go([] {
+        for (;;) {
+          early.use();
+          other->use();
+          weft::this_goroutine::yield();
+        }
+      });
+    }
+  }
+  if (all || who == "spawners") {
+    for (int i = 0; i < 4; ++i) {
+      weft::go([] {
+        for (;;) {
+          weft::wait_group g;
+          for (int k = 0; k < 4; ++k) g.go([] { other->use(); });
+          g.wait();
+        }
+      });
+    }
+  }
+  if (all || who == "sleepers") {
+    for (int i = 0; i < 50; ++i) {
+      weft::go([] {
+        for (;;) {
+          weft::this_goroutine::sleep_for(20us);
+          other->use();
+        }
+      });
+    }
+  }
+  if (all || who == "hogs") {  // never enter the runtime
+    for (int i = 0; i < 2; ++i) {
+      weft::go([] {
+        for (;;) early.use();
+      });
+    }
+  }
+  if (who == "waiters") {
+    static weft::wait_group never;
+    never.add(1);
+    for (int i = 0; i < 100; ++i) {
+      weft::go([] {
+        other->use();
+        never.wait();
+      });
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view who = argc > 1 ? argv[1] : "all";
+  const std::string_view how = argc > 2 ? argv[2] : "return";
+  if (how == "no_run") {
+    other = &late();
+    start(who);
+  } else {
+    weft::run([&] {
+      // Whoever calls exit before run has returned destroys it before anybody can be told.
+      if (how != "inside") other = &late();
+      start(who);
+      if (how == "inside") {  // exit is called by a goroutine
+        while (uses < 100) weft::this_goroutine::yield();
+        std::exit(0);
+      }
+    });
+  }
+  while (uses < 100) std::this_thread::yield();
+  return 0;
+}

@@ -1,0 +1,138 @@
+// scarce_stacks.cpp <how>: address space for only some hundred stacks, and thousands of goroutines
+// that want one. Prints "short" if it saw go refuse or goroutines wait, and "all ran" at the end.
+//
+//   gate     goroutines wait for a gate, which main opens when go refuses or no more get through
+//   sleep    they sleep for a while and go by themselves
+//   forget   the same as gate, started by a plain thread
+//   long     those that have a stack keep it for seven seconds
+#include "sched/scheduler.hpp"
+
+#include <weft/weft.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int wanted = 3000;
+std::atomic<int> running{0};
+std::atomic<int> finished{0};
+bool was_short = false;
+
+// Allows `bytes` of address space more than there is now.
+void limit_address_space(std::size_t bytes) {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t pages = 0;
+  statm >> pages;
+  const rlim_t most = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + bytes;
+  const rlimit limit{most, most};
+  if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+}
+
+bool shortage() {
+  return weft::sched::the_scheduler.stack_shortage.load(std::memory_order_relaxed);
+}
+
+template <class F>
+int start(F f) {
+  int started = 0;
+  for (; started < wanted; ++started) {
+    try {
+      weft::go(f);
+    } catch (const std::system_error& e) {
+      if (e.code() != std::errc::not_enough_memory) throw;
+      was_short = true;
+      break;
+    }
+    if (started % 64 == 0) weft::this_goroutine::yield();
+  }
+  return started;
+}
+
+template <class Condition>
+void until(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      std::printf("%d running, %d finished\n", running.load(), finished.load());
+      std::fflush(stdout);
+      std::_Exit(4);
+    }
+    weft::this_goroutine::yield();
+  }
+}
+
+weft::wait_group gate;
+
+int through_the_gate() {
+  gate.add(1);
+  const int started = start([] {
+    ++running;
+    gate.wait();
+    ++finished;
+  });
+  until([=] { return running == started || shortage(); });
+  was_short = was_short || running < started;
+  gate.done();
+  return started;
+}
+
+int asleep(std::chrono::milliseconds time) {
+  return start([time] {
+    ++running;
+    weft::this_goroutine::sleep_for(time);
+    ++finished;
+  });
+}
+
+int body(std::string_view how) {
+  const int started = how == "sleep"  ? asleep(100ms)
+                      : how == "long" ? asleep(7000ms)
+                                      : through_the_gate();
+  until([=] { return finished == started; });
+  // Better times: go works again.
+  std::atomic<bool> again{false};
+  until([&] {
+    try {
+      weft::go([&] { again = true; });
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    }
+  });
+  until([&] { return again.load(); });
+  return started;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view how = argc > 1 ? argv[1] : "gate";
+  weft::run([] {
+    weft::wait_group all;  // everything that needs memory once has it now
+    for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::yield(); });
+    all.wait();
+  });
+  limit_address_space(std::size_t{200} << 20);
+  int started = 0;
+  if (how == "forget") {
+    started = body(how);
+  } else {
+    weft::run([&] { started = body(how); });
+  }
+  std::printf("%s\nall %s\n", was_short || shortage() ? "short" : "plenty",
+              started == finished ? "ran" : "did not run");
+  std::fflush(stdout);
+  return 0;
+}

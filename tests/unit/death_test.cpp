@@ -1,0 +1,298 @@
+// death_test.cpp: how a process ends that cannot go on, and what it says; and that one that can go
+// on ends well. Runs the programs of tests/death.
+#include "child_process.hpp"
+#include "eventually.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using weft::test::child_options;
+using weft::test::child_result;
+using weft::test::run_program;
+using weft::test::scaled;
+
+// The paragraphs of a report: one per goroutine.
+std::vector<std::string> paragraphs(const std::string& text) {
+  std::vector<std::string> out(1);
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty()) {
+      if (!out.back().empty()) out.emplace_back();
+    } else {
+      out.back() += line + "\n";
+    }
+  }
+  return out;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Returns: the paragraph that contains all of these, or an empty one.
+std::string paragraph_with(const child_result& r, const std::vector<std::string>& parts) {
+  for (const std::string& p : paragraphs(r.errors)) {
+    bool all = true;
+    for (const std::string& part : parts) all = all && contains(p, part);
+    if (all) return p;
+  }
+  return {};
+}
+
+child_result escaped(const std::string& how) {
+  return run_program("escaped_exception", {.arguments = {how}});
+}
+
+// --------------------------------------------------------------------- an exception that escapes
+
+// An exception nobody handles is a bug; the report must tell which, thrown where, by whom, and who
+// started that one.
+TEST(escaped_exception, is_reported_with_type_what_and_where_it_was_thrown) {
+  const child_result r = escaped("plain");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("order_rejected")) << r;
+  EXPECT_TRUE(r.says("too many apples")) << r;
+  const std::string culprit = paragraph_with(r, {"throw_from_here", "goroutine "});
+  EXPECT_TRUE(contains(culprit, "place_order")) << r;
+  EXPECT_TRUE(contains(culprit, "escaped_exception.cpp:")) << r;
+  EXPECT_TRUE(contains(culprit, "[running")) << r;
+  EXPECT_TRUE(contains(culprit, "created by goroutine 1")) << r;
+  EXPECT_TRUE(contains(culprit, "start_the_culprit")) << r;
+}
+
+TEST(escaped_exception, names_the_goroutine_and_its_place) {
+  const child_result r = escaped("named");
+  EXPECT_EQ(r.status, 2) << r;
+  const std::string culprit = paragraph_with(r, {"throw_from_here"});
+  EXPECT_TRUE(contains(culprit, "\"order desk\"")) << r;
+  EXPECT_TRUE(contains(culprit, "created by goroutine 1 in ")) << r;
+  EXPECT_TRUE(contains(culprit, "start_the_culprit")) << r;
+}
+
+TEST(escaped_exception, from_wait_group_go_is_the_same) {
+  const child_result r = escaped("wait_group");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("too many apples")) << r;
+  EXPECT_FALSE(paragraph_with(r, {"throw_from_here", "place_order", "start_the_culprit"}).empty())
+      << r;
+}
+
+// Anything can be thrown, also what has no what().
+TEST(escaped_exception, need_not_be_an_exception_class) {
+  const child_result r = escaped("int");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says(": int")) << r;
+  EXPECT_FALSE(paragraph_with(r, {"throw_from_here"}).empty()) << r;
+}
+
+// The others are in the report with what they wait for and where: the cause is often among them.
+TEST(escaped_exception, shows_every_other_goroutine_with_its_wait_reason_and_stack) {
+  const child_result r = escaped("plain");
+  EXPECT_FALSE(
+      paragraph_with(r, {"\"patient\"", "[waiting: wait_group wait]", "wait_for_ever_here"})
+          .empty())
+      << r;
+  EXPECT_FALSE(paragraph_with(r, {"[waiting: sleep]", "sleep_for_ever_here"}).empty()) << r;
+  EXPECT_FALSE(paragraph_with(r, {"goroutine 1 ["}).empty()) << r;
+}
+
+// On a stack of its own size, on a locked thread, after a handler, started by a thread.
+TEST(escaped_exception, is_reported_wherever_the_goroutine_runs) {
+  for (const char* const how : {"large_stack", "locked", "from_thread"}) {
+    const child_result r = escaped(how);
+    EXPECT_EQ(r.status, 2) << how << r;
+    EXPECT_TRUE(r.says("too many apples")) << how << r;
+    EXPECT_FALSE(paragraph_with(r, {"throw_from_here", "created by"}).empty()) << how << r;
+  }
+  const child_result r = escaped("rethrown");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("too many apples")) << r;
+}
+
+// Text that is too long is cut, but what follows it is still there, on a line of its own.
+TEST(escaped_exception, long_texts_do_not_swallow_the_report) {
+  const child_result what = escaped("long");
+  EXPECT_EQ(what.status, 2) << what;
+  EXPECT_FALSE(paragraph_with(what, {"goroutine ", "[running", "throw_from_here"}).empty()) << what;
+  EXPECT_TRUE(contains(what.errors, "\n\ngoroutine ")) << what;
+
+  const child_result name = escaped("long_name");
+  EXPECT_EQ(name.status, 2) << name;
+  EXPECT_FALSE(paragraph_with(name, {"goroutine ", "nnnn", "[running", "throw_from_here"}).empty())
+      << name;
+}
+
+// Of many that die at the same time one reports, whole, and the process ends.
+TEST(escaped_exception, ends_the_process_every_time) {
+  for (int i = 0; i < scaled(30, 3); ++i) {
+    const child_result r = escaped("plain");
+    ASSERT_EQ(r.status, 2) << r;
+  }
+}
+
+// -------------------------------------------------------------------------------- stack overflow
+
+// Endless recursion is a fault below the stack; it is told as what it is, with the function that
+// recurses and the goroutine, not as a bare crash.
+TEST(stack_overflow, is_reported_with_goroutine_and_function) {
+  for (const char* const guard : {"guard=madvise", "guard=mprotect"}) {
+    for (const char* const bytes : {"0", "16384", "1048576", "67108864"}) {
+      const child_result r = run_program(
+          "stack_overflow", {.arguments = {bytes}, .environment = {{"WEFT_DEBUG", guard}}});
+      EXPECT_EQ(r.status, 2) << guard << " " << bytes << r;
+      EXPECT_EQ(r.signal, 0) << guard << " " << bytes << r;
+      EXPECT_TRUE(r.says("stack overflow")) << guard << " " << bytes << r;
+      const std::string culprit = paragraph_with(r, {"goroutine ", "\"recursive\""});
+      EXPECT_TRUE(contains(culprit, "recurse_without_end")) << guard << " " << bytes << r;
+      EXPECT_TRUE(contains(culprit, "created by goroutine 1")) << guard << " " << bytes << r;
+    }
+  }
+}
+
+// WEFT_STACK is the size of the stacks nobody chose, and the report says how large it was.
+TEST(stack_overflow, tells_the_size_of_the_stack) {
+  const child_result r = run_program("stack_overflow", {.environment = {{"WEFT_STACK", "64k"}}});
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("stack of 6")) << r;  // 65,536 less a little
+  EXPECT_TRUE(r.says("WEFT_STACK")) << r;
+}
+
+// --------------------------------------------------------------------------- ends that are fatal
+
+// A goroutine that went on after its exit was swallowed would be in nobody's hands.
+TEST(fatal_ends, exit_that_is_swallowed) {
+  const child_result r = run_program("exit_swallowed");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_EQ(r.output, "caught\n") << r;
+  EXPECT_TRUE(r.says("weft: fatal:")) << r;
+  EXPECT_TRUE(r.says("exit")) << r;
+  EXPECT_FALSE(paragraph_with(r, {"goroutine ", "swallow"}).empty()) << r;
+}
+
+// The thread is the machine's, and other goroutines rely on it.
+TEST(fatal_ends, pthread_exit_in_a_goroutine) {
+  const child_result r = run_program("pthread_exit");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("weft: fatal: pthread_exit called in a goroutine")) << r;
+}
+
+// A wild pointer is not our business: core dumps and debuggers must see the fault itself.
+TEST(fatal_ends, a_plain_fault_is_left_alone) {
+  for (const char* const how : {"null", "protected", "thread"}) {
+    const child_result r = run_program("segmentation_fault", {.arguments = {how}});
+    EXPECT_FALSE(r.says("stack overflow: goroutine")) << how << r;
+    if (WEFT_ASAN || WEFT_TSAN) {  // they have a handler of their own, which comes before
+      EXPECT_TRUE(r.says("SEGV")) << how << r;
+      EXPECT_TRUE(r.says("fault_here")) << how << r;
+    } else {
+      EXPECT_EQ(r.signal, SIGSEGV) << how << r;
+    }
+  }
+}
+
+// A handler that the program had before the runtime began still gets its signals.
+TEST(fatal_ends, the_programs_own_fault_handler_is_called) {
+  child_options options{.arguments = {"own_handler"}};
+  // The sanitizers do not let a program have one unless asked.
+  options.environment = {{"ASAN_OPTIONS", "allow_user_segv_handler=1"},
+                         {"TSAN_OPTIONS", "allow_user_segv_handler=1"}};
+  const child_result r = run_program("segmentation_fault", options);
+  EXPECT_EQ(r.status, 7) << r;
+  EXPECT_TRUE(r.says("the program's own handler")) << r;
+}
+
+// ------------------------------------------------------------------------------------------ fork
+
+int fork_status(const std::string& where, const std::string& what) {
+  const child_result r = run_program("fork_in_goroutine", {.arguments = {where, what}});
+  EXPECT_FALSE(r.timed_out) << where << " " << what << r;
+  if (r.status != 17 && r.status != 18 && r.status != 19) {
+    EXPECT_EQ(r.status, 2) << where << " " << what << r;
+    EXPECT_TRUE(r.says("fork")) << where << " " << what << r;
+    EXPECT_TRUE(r.says("exec")) << where << " " << what << r;
+  }
+  return r.status;
+}
+
+// Programs are started by fork and exec from anywhere, while everybody else is busy.
+TEST(fork, the_child_may_exec_or_exit) {
+  for (const char* const where : {"goroutine", "thread"}) {
+    for (int i = 0; i < scaled(10, 2); ++i) {
+      EXPECT_EQ(fork_status(where, "exec"), 17);
+      EXPECT_EQ(fork_status(where, "_exit"), 18);
+    }
+  }
+}
+
+// exit in the child runs the handlers that were registered in the parent.
+TEST(fork, the_child_may_call_exit) {
+  EXPECT_EQ(fork_status("goroutine", "exit"), 19);
+  EXPECT_EQ(fork_status("thread", "exit"), 19);
+}
+
+// The child has none of the runtime's threads: using weft there would hang, so it is told.
+TEST(fork, the_use_of_weft_in_the_child_is_fatal) {
+  for (const char* const what : {"go", "yield", "wait", "sleep"}) {
+    EXPECT_EQ(fork_status("goroutine", what), 2) << what;
+  }
+  for (const char* const what : {"go", "wait", "sleep", "run", "max_procs"}) {
+    EXPECT_EQ(fork_status("thread", what), 2) << what;
+  }
+}
+
+// A fork before the first use of weft leaves nothing out: parent and child each start their own.
+TEST(fork, before_the_first_use_both_have_a_runtime) {
+  const child_result r = run_program("fork_in_goroutine", {.arguments = {"before"}});
+  EXPECT_EQ(r.status, 21) << r;
+}
+
+// ------------------------------------------------------------------------------- a peaceful exit
+
+void expect_peaceful_exits(const std::string& who, const std::string& how, int times) {
+  for (int i = 0; i < times; ++i) {
+    const child_result r = run_program("exit_while_running", {.arguments = {who, how}});
+    ASSERT_FALSE(r.timed_out) << who << " " << how << " the " << i << "th time\n" << r;
+    ASSERT_EQ(r.signal, 0) << who << " " << how << " the " << i << "th time\n" << r;
+    ASSERT_EQ(r.status, 0) << who << " " << how << " the " << i << "th time\n" << r;
+    ASSERT_EQ(r.errors, "") << who << " " << how << " the " << i << "th time\n" << r;
+  }
+}
+
+// main returns, static objects are destroyed, and goroutines that still use them must have been
+// stopped before; a crash at exit is the most annoying of all.
+TEST(process_exit, stops_goroutines_that_yield) {
+  expect_peaceful_exits("yielders", "return", scaled(100, 10));
+}
+TEST(process_exit, stops_goroutines_that_start_others) {
+  expect_peaceful_exits("spawners", "return", scaled(100, 10));
+}
+TEST(process_exit, stops_goroutines_that_sleep) {
+  expect_peaceful_exits("sleepers", "return", scaled(100, 10));
+}
+TEST(process_exit, leaves_goroutines_that_wait_alone) {
+  expect_peaceful_exits("waiters", "return", scaled(20, 5));
+}
+// Those that compute never come by to be stopped.
+TEST(process_exit, stops_goroutines_that_compute) {
+  expect_peaceful_exits("hogs", "return", scaled(100, 10));
+}
+TEST(process_exit, stops_everyone_at_once) {
+  expect_peaceful_exits("all", "return", scaled(100, 10));
+}
+// Without run there is no point at which the end was foreseeable.
+TEST(process_exit, stops_goroutines_of_a_program_without_run) {
+  expect_peaceful_exits("yielders", "no_run", scaled(50, 5));
+}
+// exit may be called by a goroutine.
+TEST(process_exit, may_be_called_in_a_goroutine) {
+  expect_peaceful_exits("yielders", "inside", scaled(50, 5));
+  expect_peaceful_exits("spawners", "inside", scaled(50, 5));
+}
+
+}  // namespace

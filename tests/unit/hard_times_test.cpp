@@ -1,0 +1,124 @@
+// hard_times_test.cpp: too little memory, too few threads, nonsense in the environment. Nothing may
+// hang and nothing that was started may be lost.
+#include "child_process.hpp"
+#include "eventually.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using weft::test::child_result;
+using weft::test::run_program;
+
+std::ptrdiff_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// ---------------------------------------------------------------------------------------- stacks
+
+// When stacks run out, go says so or goroutines wait for those of others; all that were started run
+// in the end, and afterwards everything is as before.
+void expect_all_ran(const std::string& how, const std::string& procs) {
+  const child_result r =
+      run_program("scarce_stacks", {.arguments = {how}, .environment = {{"WEFT_MAXPROCS", procs}}});
+  EXPECT_EQ(r.status, 0) << how << " on " << procs << "\n" << r;
+  EXPECT_TRUE(contains(r.output, "all ran")) << how << " on " << procs << "\n" << r;
+  // An emulator does not enforce the limit.
+  if (sizeof(WEFT_EMULATOR) == 1) {
+    EXPECT_TRUE(contains(r.output, "short")) << how << " on " << procs << "\n" << r;
+  }
+}
+
+TEST(scarce_stacks, goroutines_that_wait_for_a_stack_run_when_others_have_ended) {
+  for (const char* const procs : {"1", "2", "4"}) expect_all_ran("gate", procs);
+}
+
+TEST(scarce_stacks, goroutines_run_when_sleepers_have_ended) {
+  for (const char* const procs : {"1", "4"}) expect_all_ran("sleep", procs);
+}
+
+TEST(scarce_stacks, goroutines_of_plain_threads_run_too) { expect_all_ran("forget", "2"); }
+
+// Those that hold the stacks may take their time: a lack of memory that lasts is no deadlock while
+// somebody's timer is still running.
+TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("long", "2"); }
+
+// --------------------------------------------------------------------------------------- threads
+
+// With a number of threads anywhere between none and enough the program does its work on those it
+// has, and says once that it wanted more.
+TEST(scarce_threads, the_program_finishes_with_the_threads_there_are) {
+  for (int n = 0; n <= 6; ++n) {
+    const child_result r = run_program(
+        "scarce_threads", {.arguments = {std::to_string(n)}, .patience = std::chrono::seconds(60)});
+    EXPECT_FALSE(r.timed_out) << n << " threads\n" << r;
+    EXPECT_EQ(r.status, 0) << n << " threads\n" << r;
+    EXPECT_TRUE(contains(r.output, "refused")) << n << " threads\n" << r;
+    EXPECT_EQ(contains(r.output, "EAGAIN"), n == 0) << n << " threads\n" << r;
+    EXPECT_LE(lines(r.errors), 1) << n << " threads\n" << r;
+  }
+}
+
+// The kernel's own refusal, before the runtime has a single thread: the caller hears of it.
+TEST(thread_limit, at_the_start_go_throws) {
+  const child_result r = run_program("thread_limit", {.arguments = {"start"}});
+  EXPECT_EQ(r.status, 0) << r;
+  EXPECT_EQ(r.output, "EAGAIN\n") << r;
+}
+
+// Later the machines that exist carry on, and one line tells why it is slow.
+TEST(thread_limit, later_the_program_carries_on_and_says_so_once) {
+  const child_result r = run_program("thread_limit", {.arguments = {"later"}});
+  EXPECT_EQ(r.status, 0) << r;
+  EXPECT_EQ(r.output, "2000\n") << r;
+  EXPECT_EQ(lines(r.errors), 1) << r;
+  EXPECT_TRUE(r.says("cannot start another thread")) << r;
+}
+
+// ----------------------------------------------------------------------------------- environment
+
+std::size_t stack_bytes_of(const child_result& r) {
+  const std::size_t second = r.output.find('\n');
+  return second == std::string::npos ? 0 : std::stoul(r.output.substr(second + 1));
+}
+
+TEST(weft_stack, sets_the_default) {
+  const child_result r = run_program("print_settings", {.environment = {{"WEFT_STACK", "64k"}}});
+  EXPECT_EQ(r.status, 0) << r;
+  EXPECT_EQ(r.errors, "") << r;
+  EXPECT_LE(stack_bytes_of(r), std::size_t{64} << 10) << r;
+  EXPECT_GE(stack_bytes_of(r), std::size_t{60} << 10) << r;
+}
+
+// A typing error must not keep a program from starting, nor go unnoticed.
+TEST(weft_stack, nonsense_is_told_in_one_line_and_ignored) {
+  const std::size_t usual = stack_bytes_of(run_program("print_settings"));
+  EXPECT_GE(usual, std::size_t{250} << 10);
+  for (const char* const size : {"huge", "-1", "0", "64q", "1.5m", " k"}) {
+    const child_result r = run_program("print_settings", {.environment = {{"WEFT_STACK", size}}});
+    EXPECT_EQ(r.status, 0) << r;
+    EXPECT_EQ(lines(r.errors), 1) << r;
+    EXPECT_TRUE(r.says("WEFT_STACK")) << r;
+    EXPECT_EQ(stack_bytes_of(r), usual) << r;
+  }
+}
+
+// Too small and too large are put right, and told.
+TEST(weft_stack, sizes_out_of_range_are_put_right) {
+  const child_result small = run_program("print_settings", {.environment = {{"WEFT_STACK", "1"}}});
+  EXPECT_EQ(small.status, 0) << small;
+  EXPECT_EQ(lines(small.errors), 1) << small;
+  EXPECT_LE(stack_bytes_of(small), std::size_t{16} << 10) << small;
+  const child_result large = run_program("print_settings", {.environment = {{"WEFT_STACK", "2g"}}});
+  EXPECT_EQ(large.status, 0) << large;
+  EXPECT_EQ(lines(large.errors), 1) << large;
+  EXPECT_GE(stack_bytes_of(large) + 4096, std::size_t{1} << 30) << large;
+}
+
+}  // namespace
