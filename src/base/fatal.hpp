@@ -53,4 +53,7 @@ void set_fatal_hook(fatal_hook hook) noexcept;
 // for that same thread again); every other thread sleeps for ever, so that reports do not mix.
 void begin_last_words() noexcept;
 
+// Sleeps for ever if another thread has begun its last words: it ends the process.
+void await_last_words() noexcept;
+
 }  // namespace weft::base

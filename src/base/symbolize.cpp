@@ -195,6 +195,23 @@ bool is_internal(const char* symbol) noexcept {
   return starts_with(s, "5sched") || starts_with(s, "4arch") || starts_with(s, "6detail");
 }
 
+// Returns: whether a call is only the way from the runtime to the user's function, or from a throw
+// into the unwinder: std::invoke and its kind, our own headers, the C++ runtime.
+bool is_plumbing(const frame& f) noexcept {
+  for (const char* const name : {"__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException",
+                                 "_Unwind_Resume_or_Rethrow"}) {
+    if (f.symbol != nullptr && std::strcmp(f.symbol, name) == 0) return true;
+  }
+  if (f.file == nullptr || f.line == 0) return false;
+  const std::string_view file(f.file);
+  if (file.find("/include/c++/") != file.npos) {
+    return file.ends_with("/bits/invoke.h") || file.ends_with("/functional") ||
+           file.ends_with("/tuple");
+  }
+  return file.find("/weft/detail/") != file.npos || file.ends_with("/weft/go.hpp") ||
+         file.ends_with("/weft/sync.hpp") || file.find("/src/sched/") != file.npos;
+}
+
 // A stack in two pieces with a gap of `missing` frames between them; the gap may be empty.
 struct pieces {
   void* const* inner;
@@ -228,6 +245,11 @@ struct call_count {
   static void on_frame(void* self, const frame& f) {
     call_count& c = *static_cast<call_count*>(self);
     if (!same_file(c.unclear_file, f.file)) c.settle_unclear(/*are_shown=*/true);
+    if (is_plumbing(f)) {
+      c.settle_unclear(/*are_shown=*/false);
+      ++c.total;
+      return;
+    }
     const bool bare = f.symbol == nullptr || std::strncmp(f.symbol, "_Z", 2) != 0;
     if (f.inlined && bare && !is_internal(f.symbol)) {
       ++c.unclear;

@@ -72,7 +72,7 @@ void note_thread(machine* m) noexcept {
   m->errno_address = &errno;
   m->eh = reinterpret_cast<exception_globals*>(abi::__cxa_get_globals());
   m->fp.capture();
-  m->thread_id = ::gettid();
+  m->thread_id.store(::gettid(), std::memory_order_relaxed);
 #if WEFT_ASAN
   pthread_attr_t attributes;
   WEFT_CHECK(::pthread_getattr_np(::pthread_self(), &attributes) == 0);
@@ -209,6 +209,7 @@ void return_record(machine* m) noexcept {
   m->last_p = nullptr;
   m->task = errand::none;
   m->short_since_ns = 0;
+  m->locks = 0;
   m->spare_next = sched.free_machines;
   sched.free_machines = m;
   --sched.machines;

@@ -60,7 +60,8 @@ struct alignas(64) machine {
   machine* spare_previous = nullptr;  // guarded by the scheduler's lock
   bool is_spare = false;              // guarded by the scheduler's lock
   bool is_live = false;               // guarded by the scheduler's lock
-  pid_t thread_id = 0;                // immutable after start
+  std::atomic<bool> has_stopped{false};    // will run nothing any more: the process ends
+  std::atomic<pid_t> thread_id{0};          // written once by the thread itself
   std::byte* stack_low = nullptr;     // the thread's own stack, for sanitizers
   std::size_t stack_bytes = 0;
 #if WEFT_ASAN

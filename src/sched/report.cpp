@@ -22,6 +22,7 @@ namespace {
 constexpr int deadline_seconds = 20;
 constexpr std::size_t frames_max = 256;
 constexpr std::size_t goroutines_shown = 100;
+constexpr std::size_t name_shown = 200;  // characters
 
 struct sigaction previous_segv;
 struct sigaction previous_bus;
@@ -61,7 +62,10 @@ void print_header(const goroutine* g) noexcept {
   base::text line;
   line << "goroutine " << g->id;
   const goroutine_extra* const extra = g->extra.load(std::memory_order_acquire);  // [G1]
-  if (extra != nullptr && extra->name != nullptr) line << " \"" << extra->name << "\"";
+  if (extra != nullptr && extra->name != nullptr) {
+    const std::string_view name(extra->name);
+    line << " \"" << name.substr(0, name_shown) << (name.size() > name_shown ? "...\"" : "\"");
+  }
   const state s = g->get_status();
   line << " [" << to_string(s);
   if (s == state::waiting) {

@@ -9,6 +9,7 @@
 // fork: a child has only the thread that called fork. It may exec or _exit; the first use of weft
 // in it is fatal and says so.
 #include "sched/start.hpp"
+#include "sched/stop.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/cpu_limit.hpp"
@@ -36,14 +37,10 @@ std::atomic<bool> forked{false};   // this process is a child without a runtime
 
 void stop_goroutines() noexcept {
   if (forked.load(std::memory_order_relaxed)) return;
-  if (sched.stopping.exchange(true, std::memory_order_seq_cst)) return;
-  machine* const self = this_machine();
-  for (const auto& slot : sched.machine_table) {
-    machine* const m = slot.load(std::memory_order_acquire);
-    if (m == nullptr) break;
-    if (m != self) m->chair.stop();
-  }
-  base::heavy_barrier();
+  // A goroutine is dying loudly: the process ends with its report, not with this exit.
+  base::await_last_words();
+  if (sched.stopping.load(std::memory_order_relaxed)) return;
+  stop_machines();
 }
 
 void after_fork_in_child() noexcept {
@@ -61,6 +58,7 @@ void start() {
   base::prepare_membarrier();
   keep_signal_mask();
   install_reports();
+  prepare_stop();
 
   const base::settings& settings = base::env();
   if (settings.max_procs != 0) {
@@ -106,6 +104,7 @@ void stop_here() noexcept {
         "weft was used in the child of a fork(); such a child has no runtime and may only exec or "
         "_exit");
   }
+  if (machine* const m = this_machine()) m->has_stopped.store(true, std::memory_order_release);
   for (;;) ::pause();
 }
 

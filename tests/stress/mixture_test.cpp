@@ -28,6 +28,7 @@ class mixture : public test::stress_test {
   // Lives for a random time in random ways. What it starts is counted in `all`.
   void live(wait_group& all, base::random random, int depth) {
     const std::uint32_t steps = 1 + random.below(6);
+    bool bound = false;
     for (std::uint32_t i = 0; i < steps; ++i) {
       switch (random.below(12)) {
         case 0:
@@ -62,12 +63,14 @@ class mixture : public test::stress_test {
         }
         case 8:
           stay_on_thread(base::random(random.next()));
+          if (is_bound() != bound) note_fault();
           break;
         case 9:
           if (random.below(4) == 0) {
             this_goroutine::lock_thread();
             this_goroutine::lock_thread();
             this_goroutine::unlock_thread();  // ends bound, and its thread with it
+            bound = true;
           }
           break;
         case 10:
@@ -95,6 +98,8 @@ class mixture : public test::stress_test {
       all.go([this, &all, random, depth] { live(all, random, depth); });
     }
   }
+
+  static bool is_bound() { return sched::this_machine()->g->how == sched::mode::bound; }
 
   // Bound to its thread it must find itself there after every wait.
   void stay_on_thread(base::random random) {

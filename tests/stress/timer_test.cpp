@@ -119,6 +119,29 @@ TEST_F(timers, the_time_is_kept_while_timers_come_and_go) {
   }
 }
 
+// A sleep that is over before it begins: its goroutine is found, by whoever runs the timers, while
+// it is still on its way out of its machine. Two that find each other must not wait for each other.
+TEST_F(timers, sleeps_that_are_over_before_they_begin) {
+  constexpr int procs[] = {1, 2, 3, 4};
+  for (int part = 0; part < 4; ++part) {
+    max_procs(procs[part]);
+    base::random seeds = chance(static_cast<std::uint64_t>(part));
+    do {
+      run([&] {
+        wait_group all;
+        for (int i = 0; i < 4; ++i) {
+          all.go([random = base::random(seeds.next())]() mutable {
+            for (int n = 0; n < test::scaled(5000, 500); ++n) {
+              this_goroutine::sleep_for(nanoseconds(1 + random.below(200)));
+            }
+          });
+        }
+        all.wait();
+      });
+    } while (!time_is_up(part + 1, 4));
+  }
+}
+
 // A bound goroutine is woken by handing its thread the processor of the machine that kept the time;
 // the other sleepers need another keeper, for it may compute as long as it likes.
 TEST_F(timers, a_bound_goroutine_does_not_take_the_time_with_it) {

@@ -43,7 +43,7 @@ inline std::ostream& operator<<(std::ostream& out, const child_result& r) {
   return out << "status " << r.status << ", signal " << r.signal
              << (r.timed_out ? ", killed after its time was up" : "") << "\n--- stdout\n"
              << r.output << "--- stderr\n"
-             << r.errors << "---\n";
+             << r.errors.substr(0, 10'000) << "---\n";
 }
 
 namespace child_process_parts {

@@ -1,5 +1,6 @@
-// stress_fixture.hpp: what every stress test has: a seed, a time to run for, a watchdog, and a look
-// at the scheduler's books when it is over.
+// stress_fixture.hpp: what every stress test has: a seed, a time to run for, machines that are
+// stopped at random (stress_jitter.hpp), a watchdog, and a look at the scheduler's books when it is
+// over.
 //
 // The seed comes from WEFT_TEST_SEED or from the kernel, and is printed with the line that replays
 // the test. It fixes what the test does, not how the kernel schedules its threads.
@@ -14,6 +15,7 @@
 #include "eventually.hpp"
 #include "sched/scheduler.hpp"
 #include "stress_dump.hpp"
+#include "stress_jitter.hpp"
 #include "stress_watchdog.hpp"
 
 #include <weft/go.hpp>
@@ -98,10 +100,12 @@ class stress_test : public ::testing::Test {
     dog_ = std::make_unique<watchdog>(limit, replay_);
     procs_before_ = max_procs();
     alive_before_ = num_goroutine();
+    jitter_ = std::make_unique<jitter>(chance(~std::uint64_t{0}));
     began_ = steady::now();
   }
 
   void TearDown() override {
+    jitter_.reset();
     max_procs(procs_before_);
     expect_quiet();
     if (HasFailure()) std::printf("to replay it: %s\n", replay_.c_str());
@@ -150,6 +154,7 @@ class stress_test : public ::testing::Test {
   std::uint64_t seed_ = 0;
   std::string replay_;
   std::unique_ptr<watchdog> dog_;
+  std::unique_ptr<jitter> jitter_;
   int procs_before_ = 0;
   std::size_t alive_before_ = 0;
   steady::time_point began_;

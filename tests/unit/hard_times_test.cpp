@@ -31,7 +31,7 @@ void expect_all_ran(const std::string& how, const std::string& procs) {
   EXPECT_TRUE(contains(r.output, "all ran")) << how << " on " << procs << "\n" << r;
   // An emulator does not enforce the limit.
   if (sizeof(WEFT_EMULATOR) == 1) {
-    EXPECT_TRUE(contains(r.output, "short")) << how << " on " << procs << "\n" << r;
+    EXPECT_TRUE(r.says("no memory for a goroutine's stack")) << how << " on " << procs << "\n" << r;
   }
 }
 
@@ -56,12 +56,13 @@ TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("lo
 TEST(scarce_threads, the_program_finishes_with_the_threads_there_are) {
   for (int n = 0; n <= 6; ++n) {
     const child_result r = run_program(
-        "scarce_threads", {.arguments = {std::to_string(n)}, .patience = std::chrono::seconds(60)});
+        "scarce_threads", {.arguments = {std::to_string(n)}, .patience = std::chrono::seconds(30)});
     EXPECT_FALSE(r.timed_out) << n << " threads\n" << r;
     EXPECT_EQ(r.status, 0) << n << " threads\n" << r;
     EXPECT_TRUE(contains(r.output, "refused")) << n << " threads\n" << r;
     EXPECT_EQ(contains(r.output, "EAGAIN"), n == 0) << n << " threads\n" << r;
-    EXPECT_LE(lines(r.errors), 1) << n << " threads\n" << r;
+    // One for the service threads, one for the machines.
+    EXPECT_LE(lines(r.errors), n < 3 ? 2 : 1) << n << " threads\n" << r;
   }
 }
 

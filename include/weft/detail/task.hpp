@@ -8,6 +8,7 @@
 #include <weft/detail/config.hpp>
 #include <weft/detail/park.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -107,6 +108,8 @@ template <class Options, class F, class... Args>
     }
     commit_start(g, task_type::fits ? &invoke_in_place<task_type> : &invoke_from_heap<task_type>);
   }
+  // No code, but the call is no tail call: its return address is to lie here, in the user's code.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace detail

@@ -1,0 +1,12 @@
+// stop.hpp: stopping all goroutines when the process ends.
+#pragma once
+
+namespace weft::sched {
+
+// Learns where the C library and its kind are mapped. Called once, at the start.
+void prepare_stop() noexcept;
+
+// Stops every machine but the caller's, for good. Waits for at most a few milliseconds.
+void stop_machines() noexcept;
+
+}  // namespace weft::sched
