@@ -5,7 +5,9 @@
 //   sleep    they sleep for a while and go by themselves
 //   forget   the same as gate, started by a plain thread
 //   long     those that have a stack keep it for seven seconds
+//   locked   as gate, beside goroutines that are locked to their threads
 #include "sched/scheduler.hpp"
+#include "thread_hop.hpp"
 
 #include <weft/weft.hpp>
 
@@ -96,7 +98,39 @@ int asleep(std::chrono::milliseconds time) {
   });
 }
 
+// Goroutines that yield all the time, and must stay on their threads when there is no memory too.
+class locked_ones {
+ public:
+  explicit locked_ones(int n) {
+    for (int i = 0; i < n; ++i) {
+      all_.go([this] {
+        weft::this_goroutine::lock_thread();
+        weft::this_goroutine::lock_thread();
+        const pid_t mine = weft::test::thread_id();
+        while (!stop_) {
+          weft::this_goroutine::yield();
+          weft::this_goroutine::unlock_thread();  // still one lock
+          weft::this_goroutine::yield();
+          weft::this_goroutine::lock_thread();
+          if (weft::test::thread_id() != mine) std::_Exit(5);
+        }
+      });
+    }
+  }
+  locked_ones(const locked_ones&) = delete;
+  locked_ones& operator=(const locked_ones&) = delete;
+  ~locked_ones() {
+    stop_ = true;
+    all_.wait();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  weft::wait_group all_;
+};
+
 int body(std::string_view how) {
+  const locked_ones locked(how == "locked" ? 2 : 0);
   const int started = how == "sleep"  ? asleep(100ms)
                       : how == "long" ? asleep(7000ms)
                                       : through_the_gate();

@@ -45,6 +45,11 @@ TEST(scarce_stacks, goroutines_run_when_sleepers_have_ended) {
 
 TEST(scarce_stacks, goroutines_of_plain_threads_run_too) { expect_all_ran("forget", "2"); }
 
+// A goroutine locked to its thread is picked by others while they look for one that has a stack.
+TEST(scarce_stacks, locked_goroutines_stay_on_their_threads) {
+  for (const char* const procs : {"1", "2", "4"}) expect_all_ran("locked", procs);
+}
+
 // Those that hold the stacks may take their time: a lack of memory that lasts is no deadlock while
 // somebody's timer is still running.
 TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("long", "2"); }
