@@ -1,4 +1,16 @@
 // weft/go.hpp: goroutines: starting them, running a program in them, and what one can do to itself.
+//
+// Everything here may be called from goroutines and from plain threads, before, during and after
+// run: the runtime starts by itself at the first use.
+//
+// Between two calls into weft a goroutine stays on its thread, so errno, thread_local and a held
+// std::mutex are safe there. Across a call that may wait (yield, sleep, get, wait) they are not:
+// the goroutine may go on on another thread, and a std::mutex held meanwhile can stop every
+// processor.
+//
+// A goroutine has 256 KiB of stack by default, of which only what is touched costs memory
+// (WEFT_STACK=1m changes it, go_options::stack_size does for one goroutine). An overflow is
+// reported.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -56,10 +68,11 @@ bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) 
 
 }  // namespace detail
 
-// Runs `main` as goroutine 1. Returns: main's int (0 for void) when main returns; the others keep
-// running. An exception leaving main leaves run.
-// Throws: std::logic_error in a goroutine; std::system_error if the runtime cannot start.
-// Blocks: the calling thread.
+// Runs `main` as goroutine 1 (a second run at the same time gets another number). Returns: main's
+// int (0 for void, and if main ended by this_goroutine::exit) when main returns; the others keep
+// running until the process exits, which stops them before static objects are destroyed. An
+// exception leaving main leaves run. Throws: std::logic_error in a goroutine; std::system_error if
+// the runtime cannot start. Blocks: the calling thread.
 template <class F>
 int run(F&& main) {
   using result = std::invoke_result_t<F>;
@@ -83,8 +96,9 @@ int run(F&& main) {
   return c.status;
 }
 
-// Starts a goroutine that calls f(args...); arguments are decay-copied as std::thread does.
-// Throws: std::system_error if none can be made.
+// Starts a goroutine that calls f(args...); arguments are decay-copied as std::thread does. An
+// exception that leaves f ends the process, with a report and status 2; use async to have it
+// delivered. Throws: std::system_error if none can be made.
 template <class F, class... Args>
   requires(!std::is_same_v<std::remove_cvref_t<F>, go_options>)
 [[gnu::always_inline]] inline void go(F&& f, Args&&... args) {
@@ -93,7 +107,8 @@ template <class F, class... Args>
   detail::start(detail::start_as::child, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-// The same with a name, a stack size: go({.name = "accept", .stack_size = 1 << 20}, f).
+// The same with a name, which reports show, and a stack size:
+// go({.name = "accept", .stack_size = 1 << 20}, f).
 template <class F, class... Args>
 [[gnu::always_inline]] inline void go(go_options options, F&& f, Args&&... args) {
   static_assert(std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>,
@@ -160,7 +175,8 @@ class [[nodiscard]] future {
   detail::future_state<R>* state_ = nullptr;
 };
 
-// Starts a goroutine and returns what it will deliver. Throws: as go.
+// Starts a goroutine and returns what it will deliver. If the future is dropped, so is the result,
+// or the exception. Throws: as go.
 template <class F, class... Args>
   requires std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>
 [[gnu::always_inline]] inline auto async(F&& f, Args&&... args)
@@ -172,7 +188,8 @@ template <class F, class... Args>
   return future<result>(owned.release());
 }
 
-// Runs f as an announced blocking call: its goroutine's processor is handed to others meanwhile.
+// Runs f as an announced blocking call. In this version it just calls f, and the goroutine keeps
+// its processor; handing that to others meanwhile is to come.
 template <class F>
 decltype(auto) blocking(F&& f) {
   return std::invoke(std::forward<F>(f));
@@ -229,7 +246,9 @@ class local {
   local()
     requires std::is_default_constructible_v<T>
       : initial_() {}
-  explicit(false) local(T initial) : initial_(std::move(initial)) {}
+  explicit(false) local(T initial)
+    requires std::is_copy_constructible_v<T>
+      : initial_(std::move(initial)) {}
   local(const local&) = delete;
   local& operator=(const local&) = delete;
 
@@ -239,9 +258,17 @@ class local {
  private:
   T& get() const {
     if (void* const value = detail::find_local(key_)) return *static_cast<T*>(value);
-    auto owned = std::make_unique<T>(initial_);
+    auto owned = make();
     detail::add_local(key_, owned.get(), [](void* value) { delete static_cast<T*>(value); });
     return *owned.release();
+  }
+
+  std::unique_ptr<T> make() const {
+    if constexpr (std::is_copy_constructible_v<T>) {
+      return std::make_unique<T>(initial_);
+    } else {
+      return std::make_unique<T>();  // only the default constructor can have been used
+    }
   }
 
   const T initial_;

@@ -43,6 +43,8 @@ class wait_group {
   // Throws: as weft::go; the counter is unchanged then.
   template <class F>
   [[gnu::always_inline]] void go(F&& f) {
+    static_assert(std::is_invocable_v<std::decay_t<F>>,
+                  "the function given to wait_group::go takes no arguments");
     add(1);
     try {
       weft::go(counted<std::decay_t<F>>{std::forward<F>(f), this});

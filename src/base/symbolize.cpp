@@ -198,8 +198,8 @@ bool is_internal(const char* symbol) noexcept {
 // Returns: whether a call is only the way from the runtime to the user's function, or from a throw
 // into the unwinder: std::invoke and its kind, our own headers, the C++ runtime.
 bool is_plumbing(const frame& f) noexcept {
-  for (const char* const name : {"__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException",
-                                 "_Unwind_Resume_or_Rethrow"}) {
+  for (const char* const name :
+       {"__cxa_throw", "__cxa_rethrow", "_Unwind_RaiseException", "_Unwind_Resume_or_Rethrow"}) {
     if (f.symbol != nullptr && std::strcmp(f.symbol, name) == 0) return true;
   }
   if (f.file == nullptr || f.line == 0) return false;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cxxabi.h>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -128,9 +129,12 @@ void* task_storage(goroutine* g) noexcept {
   return g->storage;
 }
 
-void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
+namespace {
+
+[[gnu::always_inline]] inline void commit(goroutine* g, void (*invoke)(void*),
+                                          const void* created_at) noexcept {
   g->invoke = invoke;
-  g->created_at = __builtin_return_address(0);
+  g->created_at = created_at;
   g->set_status(state::runnable);
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
@@ -151,13 +155,21 @@ void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
   sched::leave(m);
 }
 
+}  // namespace
+
+void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
+  commit(g, invoke, __builtin_return_address(0));
+}
+
 void abort_start(goroutine* g) noexcept {
   if (g->extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(g);
   if (g->id == 1) main_has_id_1.store(false, std::memory_order_relaxed);
   return_record(g);
 }
 
-void call_capturing(void (*call)(void*), void* argument, std::exception_ptr& thrown) {
+// UBSan: a forced unwinding has no object that the reference could be bound to.
+[[gnu::no_sanitize("undefined")]] void call_capturing(void (*call)(void*), void* argument,
+                                                      std::exception_ptr& thrown) {
   try {
     call(argument);
   } catch (const abi::__forced_unwind&) {
@@ -198,7 +210,10 @@ void run_main(void (*call)(void*), void* argument) {
       call_capturing(c->call, c->argument, c->thrown);
     }
   };
-  start(start_as::main, main_task{&c});
+  goroutine* const g = begin_start(start_as::main);
+  using task_type = task<main_task>;
+  ::new (task_storage(g)) task_type(main_task{&c});
+  commit(g, &invoke_in_place<task_type>, __builtin_return_address(0));
   c.done.wait(wait_reason::run);
   sched::register_exit_again();
   if (c.thrown != nullptr) std::rethrow_exception(c.thrown);
@@ -250,7 +265,10 @@ int max_procs() {
 int max_procs(int n) {
   if (n < 1) throw std::invalid_argument("weft::max_procs: " + std::to_string(n) + " is below 1");
   sched::ensure_started();
-  return static_cast<int>(sched::resize_by_hand(static_cast<std::uint32_t>(n)));
+  const std::uint32_t before = sched::resize_by_hand(static_cast<std::uint32_t>(n));
+  // If the caller's own processor was retired, it goes on only when it has another.
+  if (machine* const m = sched::this_machine()) sched::leave(sched::enter(m));
+  return static_cast<int>(before);
 }
 
 std::size_t num_goroutine() {

@@ -9,7 +9,6 @@
 // fork: a child has only the thread that called fork. It may exec or _exit; the first use of weft
 // in it is fatal and says so.
 #include "sched/start.hpp"
-#include "sched/stop.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/cpu_limit.hpp"
@@ -17,6 +16,7 @@
 #include "base/membarrier.hpp"
 #include "base/symbolize.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/stop.hpp"
 
 #include <atomic>
 #include <cerrno>

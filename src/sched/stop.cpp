@@ -7,10 +7,10 @@
 //   enters the runtime      finds `stopped` on its seat and stays there
 //   computes in user code   gets a signal, whose handler never returns
 //
-// A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs the
-// destructors needs the same locks. So the handler looks where it has interrupted the code; in one
-// of those libraries it lets it go on, and is called again a moment later. A thread that stays there,
-// because it sleeps in a system call, is left alone after a few milliseconds.
+// A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
+// the destructors needs the same locks. So the handler looks where it has interrupted the code; in
+// one of those libraries it lets it go on, and is called again a moment later. A thread that stays
+// there, because it sleeps in a system call, is left alone after a few milliseconds.
 //
 // The signal is SIGURG, which does nothing by default, and its handler is installed only now: the
 // process has no more use for its own.
@@ -80,8 +80,8 @@ void on_stop(int, siginfo_t*, void* ucontext) {
 bool is_harmless(machine* m) noexcept {
   if (m->has_stopped.load(std::memory_order_acquire)) return true;
   sched.lock.lock();
-  const bool asleep = !m->is_live || m->is_spare ||
-                      (m->p != nullptr && m->p->idle != processor::idleness::busy);
+  const bool asleep =
+      !m->is_live || m->is_spare || (m->p != nullptr && m->p->idle != processor::idleness::busy);
   sched.lock.unlock();
   return asleep;
 }

@@ -99,38 +99,36 @@ TEST_F(park, pairs_throw_a_ball_to_each_other_and_never_drop_it) {
   }
 }
 
-// A plain thread wakes several goroutines at the very moment at which they go to sleep, so that
-// those who have not quite left find each other in the global queue.
-TEST_F(park, goroutines_woken_while_they_go_to_sleep_find_each_other) {
-  constexpr std::size_t crowd = 4;
-  max_procs(4);
-  base::random random = chance();
-  while (!time_is_up()) {
-    constexpr std::size_t rounds = 200;
-    struct round {
-      std::atomic<std::size_t> arrived{0};
-      wait_group go_on[crowd];
-    };
-    const auto all_rounds = std::make_unique<round[]>(rounds);
+// A plain thread wakes goroutines at the very moment at which they go to sleep. So one that leaves
+// its machine picks another that has not quite left its own yet, and that one perhaps the first:
+// they must not wait for each other.
+TEST_F(park, goroutines_woken_while_they_leave_may_find_each_other) {
+  constexpr std::size_t crowd = 8;
+  constexpr std::uint32_t turns = 500;
+  struct seat {
+    std::atomic<std::uint32_t> arrived{0};  // relaxed: wait() orders what matters
+    std::unique_ptr<wait_group[]> turn = std::make_unique<wait_group[]>(turns);
+  };
+  for (int round = 0; !time_is_up(); ++round) {
+    max_procs(2 + round % 3);
+    seat seats[crowd];
     wait_group all;
-    for (std::size_t r = 0; r < rounds; ++r) {
-      for (wait_group& w : all_rounds[r].go_on) w.add(1);
-    }
-    for (std::size_t i = 0; i < crowd; ++i) {
-      all.go([&all_rounds, i] {
-        for (std::size_t r = 0; r < rounds; ++r) {
-          // relaxed: wait() orders what matters.
-          all_rounds[r].arrived.fetch_add(1, std::memory_order_relaxed);
-          all_rounds[r].go_on[i].wait();
+    for (seat& s : seats) {
+      for (std::uint32_t t = 0; t < turns; ++t) s.turn[t].add(1);
+      all.go([&s] {
+        for (std::uint32_t t = 0; t < turns; ++t) {
+          s.arrived.store(t + 1, std::memory_order_relaxed);
+          s.turn[t].wait();
         }
       });
     }
-    for (std::size_t r = 0; r < rounds; ++r) {
-      while (all_rounds[r].arrived.load(std::memory_order_relaxed) < crowd) {
-        std::this_thread::yield();
+    std::uint32_t done[crowd] = {};
+    for (std::uint32_t left = crowd * turns; left != 0;) {
+      for (std::size_t i = 0; i < crowd; ++i) {
+        if (seats[i].arrived.load(std::memory_order_relaxed) == done[i]) continue;
+        seats[i].turn[done[i]++].done();
+        --left;
       }
-      for (std::uint32_t spin = random.below(64); spin != 0; --spin) detail::relax(0);
-      for (wait_group& w : all_rounds[r].go_on) w.done();
     }
     all.wait();
   }

@@ -282,6 +282,10 @@ TEST(process_exit, leaves_goroutines_that_wait_alone) {
 TEST(process_exit, stops_goroutines_that_compute) {
   expect_peaceful_exits("hogs", "return", scaled(100, 10));
 }
+// Stopped in the middle of malloc or printf they would hold locks that the destructors need.
+TEST(process_exit, does_not_hang_when_goroutines_allocate_print_and_throw) {
+  expect_peaceful_exits("allocators", "return", scaled(100, 10));
+}
 TEST(process_exit, stops_everyone_at_once) {
   expect_peaceful_exits("all", "return", scaled(100, 10));
 }

@@ -147,6 +147,7 @@ TEST_F(run, others_keep_running_after_it_returned) {
   const int then = turns;
   EXPECT_TRUE(eventually([&] { return turns > then + 100; }));
   stop = true;
+  EXPECT_TRUE(eventually([] { return weft::num_goroutine() == for_ever(); }));
 }
 
 // Any thread may run a program of its own, also one that the first knows nothing of.

@@ -71,11 +71,13 @@ class one_shot {
   static constexpr std::uintptr_t abandoned = 2;
   static constexpr std::int64_t no_deadline = INT64_MAX;
 
-  struct alignas(4) node {
+  struct node {
     node* next = nullptr;
     typename Seam::waiter who{};
     one_shot* event = nullptr;
   };
+
+  static_assert(alignof(node) > abandoned, "a node's address is none of the marks");
 
   static node* as_node(std::uintptr_t word) noexcept { return reinterpret_cast<node*>(word); }
 
