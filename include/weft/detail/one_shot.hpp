@@ -122,25 +122,31 @@ class one_shot {
     one_shot* const event = self->event;
     std::uintptr_t word = event->word_.load(std::memory_order_relaxed);  // re-checked below
     for (int turn = 0;;) {
-      if (word == happened) return false;  // set() has the list
-      if (word == pending) {               // another waiter has it, and will put this one back
+      if (word == happened) return false;  // set() has the list, or whoever had this one in hand
+      if (word != pending &&
+          event->word_.compare_exchange_weak(word, pending, std::memory_order_acquire,  // [H3]
+                                             std::memory_order_relaxed)) {
+        if (put_back_others(event, as_node(word), self)) return true;
+        word = pending;
+      }
+      if (word == pending) {  // another waiter has this one in hand, and will put it back
         Seam::relax(turn++);
         word = event->word_.load(std::memory_order_relaxed);
-      } else if (event->word_.compare_exchange_weak(word, pending,
-                                                    std::memory_order_acquire,  // [H3]
-                                                    std::memory_order_relaxed)) {
-        break;
       }
     }
+  }
+
+  // Returns: whether `self` was among them.
+  static bool put_back_others(one_shot* event, node* list, const node* self) noexcept {
     bool found = false;
-    for (node* n = as_node(word); n != nullptr;) {
-      node* const next = n->next;
+    while (list != nullptr) {
+      node* const n = list;
+      list = n->next;
       if (n == self) {
         found = true;
       } else if (!event->push(n)) {
         Seam::ready_inside(n->who);
       }
-      n = next;
     }
     return found;
   }

@@ -44,17 +44,14 @@ class wait_group_core {
 
   // Takes `n` off. Returns: false if the counter would have gone below 0; it is unchanged then.
   bool sub(std::uint32_t n) noexcept {
-    const std::uint64_t before =
-        word_.fetch_sub(std::uint64_t{n} << count_shift, std::memory_order_acq_rel);  // [D1]
-    const std::uint32_t count = count_of(before);
-    if (count < n) [[unlikely]] {
-      // Somebody may have begun to wait on the counter's short trip below 0: I1 for the way back.
-      const std::uint64_t back =
-          word_.fetch_add(std::uint64_t{n} << count_shift, std::memory_order_acq_rel);
-      if (count_of(back) + n == 0 && (back & waited) != 0) release();
-      return false;
-    }
-    if (count == n && (before & waited) != 0) [[unlikely]]
+    std::uint64_t before = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    do {
+      if (count_of(before) < n) [[unlikely]]
+        return false;
+    } while (!word_.compare_exchange_weak(before, before - (std::uint64_t{n} << count_shift),
+                                          std::memory_order_acq_rel,  // [D1]
+                                          std::memory_order_relaxed));
+    if (count_of(before) == n && (before & waited) != 0) [[unlikely]]
       release();
     return true;
   }
@@ -171,20 +168,26 @@ class wait_group_core {
   static bool give_up(void* argument) noexcept {
     node* const self = static_cast<node*>(argument);
     wait_group_core* const core = self->core;
-    if (!core->lock_while([](std::uint64_t word) { return (word & waited) != 0; })) return false;
+    // With the counter at 0 a done is on its way to release() and will ready this one too. Whoever
+    // gives up has seen it above 0, so no such done comes upon a later round.
+    if (!core->lock_while(
+            [](std::uint64_t word) { return (word & waited) != 0 && count_of(word) != 0; })) {
+      return false;
+    }
     node** link = &core->waiters_;
     while (*link != nullptr && *link != self) link = &(*link)->next;
     const bool found = *link == self;
-    if (found) *link = self->next;
-    // With the counter at 0 a done is on its way to release(): it must find `waited`, I2.
     std::uint64_t word = core->word_.load(std::memory_order_relaxed);  // re-checked by the exchange
-    std::uint64_t unlocked = 0;
-    do {
+    for (;;) {
+      const bool leaves = found && count_of(word) != 0;
+      if (found) *link = leaves ? self->next : self;
       const bool nobody_left = core->waiters_ == nullptr && count_of(word) != 0;
-      unlocked = word & ~(nobody_left ? locked | waited : locked);
-    } while (!core->word_.compare_exchange_weak(word, unlocked, std::memory_order_release,
-                                                std::memory_order_relaxed));  // [D2]
-    return found;
+      const std::uint64_t unlocked = word & ~(nobody_left ? locked | waited : locked);
+      if (core->word_.compare_exchange_weak(word, unlocked, std::memory_order_release,
+                                            std::memory_order_relaxed)) {  // [D2]
+        return leaves;
+      }
+    }
   }
 
   typename Seam::template atomic<std::uint64_t> word_;
