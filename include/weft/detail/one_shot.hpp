@@ -7,10 +7,11 @@
 //   happened   it has
 //   abandoned  it has not, and nobody will ever ask
 //
-//     the goroutine                          a waiter                      the future's destructor
-//     exchange -> happened                   push a node by compare-       exchange -> abandoned
-//       was abandoned: frees the state         exchange, unless happened     was happened: frees
-//       the was a node: readies the list           park                            state
+//     the goroutine             a waiter                       the future's destructor
+//     exchange -> happened      push a node, unless happened   exchange -> abandoned
+//       was abandoned: frees    park                             was happened: frees
+//       was a node: readies
+//       the list
 //
 // Each side makes one atomic exchange and touches the word no more, so there is no reference count:
 // whoever of the two comes last sees the other's mark and frees what they share.

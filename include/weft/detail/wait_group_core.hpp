@@ -4,8 +4,8 @@
 // nodes on their own stacks, guarded by the flag `locked`; the flag `waited` says the list is not
 // empty.
 //
-//   done, not the last        one fetch_sub
-//   done, the last            one fetch_sub; if `waited` was set it takes the list, clears the
+//   done, not the last        one compare-exchange
+//   done, the last            the same; if `waited` was set it takes the list, clears the
 //                             flags and then readies everyone
 //   wait, counter 0           one load
 //   wait, counter not 0       lock, push a node, unlock and set `waited`, park
@@ -14,12 +14,12 @@
 //   I1  `waited` is set only by a step that sees the counter above 0, so the done that brings the
 //       counter to 0 sees it and is the one that must release the waiters.
 //   I2  Nobody touches the core after the step that lets wait() return: for a done that is not
-//       responsible that step is its fetch_sub; for the one that is, clearing the flags. A wait()
+//       responsible that step is its exchange; for the one that is, clearing the flags. A wait()
 //       that finds the counter 0 but a flag set stays until the flags are gone.
 //
 // Memory order:
 //   [D1] done's release -> wait's acquire: what came before done is visible after wait. The chain
-//        of fetch_subs keeps every earlier done's release.
+//        of exchanges keeps every earlier done's release.
 //   [D2] unlock's release -> lock's acquire: the list.
 #pragma once
 
