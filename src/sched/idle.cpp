@@ -220,14 +220,14 @@ bool wait_as_spare(machine* m) noexcept {
     const bool surplus = sched.spare_count > spare_kept;
     sched.lock.unlock();
     if (!surplus) {
-      m->sleep.wait();
+      sleep(m);
       break;  // I4
     }
-    if (m->sleep.wait_until(base::now_ns() + spare_life_ns)) break;  // I4
+    if (sleep_until(m, base::now_ns() + spare_life_ns)) break;  // I4
     sched.lock.lock();
     if (!m->is_spare) {
       sched.lock.unlock();
-      m->sleep.wait();  // I4: the token is on its way
+      sleep(m);  // I4: the token is on its way
       break;
     }
     if (sched.spare_count > spare_kept) {
@@ -285,10 +285,10 @@ bool sleep_idle(machine* m) noexcept {
   bool token = false;
   if (!stay_awake) {
     if (until == base::never) {
-      m->sleep.wait();
+      sleep(m);
       token = true;
     } else {
-      token = m->sleep.wait_until(until);
+      token = sleep_until(m, until);
     }
   }
   m->dozed = doze && !token;
@@ -306,7 +306,7 @@ bool sleep_idle(machine* m) noexcept {
   } else {
     if (!token) {
       sched.lock.unlock();
-      m->sleep.wait();  // I2: the token is on its way
+      sleep(m);  // I2: the token is on its way
       sched.lock.lock();
     }
     if (sched.keeper == m) keeper = pass_timekeeping_locked();

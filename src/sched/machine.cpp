@@ -92,7 +92,7 @@ void note_thread(machine* m) noexcept {
 // with a processor: one token for each hand-over, consumed here and nowhere else.
 goroutine* wait_bound(machine* m) noexcept {
   if (m->p != nullptr) release_processor(m);
-  m->sleep.wait();
+  sleep(m);
   goroutine* const g = m->handed;
   WEFT_CHECK(g != nullptr && g == m->errand_goroutine);
   m->handed = nullptr;
@@ -102,24 +102,36 @@ goroutine* wait_bound(machine* m) noexcept {
   return g;
 }
 
-// `g` needs a stack and there is no memory for one. It waits until others give theirs back; if
-// nothing at all happens for five seconds, nobody will.
-goroutine* await_stack(machine* m, goroutine* g) noexcept {
-  if (!sched.stack_shortage.exchange(true, std::memory_order_relaxed)) {
+// Whether any goroutine has a stack, which it will give back some day.
+bool somebody_has_a_stack() noexcept {
+  bool found = false;
+  sched.records.for_each([&](const goroutine& g) {
+    const state s = g.get_status();
+    found = found || (s != state::unused && s != state::dead && has_run(&g));
+  });
+  return found;
+}
+
+// `g` needs a stack and there is no memory for one: it goes to the end of the queue until others
+// have given theirs back. Leaves another goroutine to run in m->task, if there is one.
+void await_stack(machine* m, goroutine* g) noexcept {
+  static constinit std::atomic<bool> told{false};
+  sched.stack_shortage.store(true, std::memory_order_relaxed);
+  if (!told.exchange(true, std::memory_order_relaxed)) {
     base::warn("no memory for a goroutine's stack; goroutines wait until others have ended");
   }
   const std::int64_t now = base::now_ns();
   if (m->short_since_ns == 0) m->short_since_ns = now;
   if (now - m->short_since_ns > 5'000'000'000) {
-    base::fatal("no memory for a goroutine's stack, and none became free for 5 s");
+    if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
+    m->short_since_ns = now;
   }
-  // Others first: those that have a stack can run, and end.
   sched.global.push_inbox(g);
   if (goroutine* const other = pick(*m->p)) {
     if (has_run(other)) {
-      m->short_since_ns = 0;
-      m->locks = 0;
-      return other;
+      m->task = errand::run;
+      m->errand_goroutine = other;
+      return;
     }
     sched.global.push_inbox(other);
   }
@@ -127,7 +139,6 @@ goroutine* await_stack(machine* m, goroutine* g) noexcept {
   const int saved = errno;
   ::nanosleep(&pause, nullptr);
   errno = saved;
-  return nullptr;
 }
 
 // Returns: a goroutine that can run here and now, or null if the thread should end.
@@ -164,14 +175,10 @@ goroutine* find_work(machine* m) noexcept {
     if (has_run(g)) {
       await_saved(g);
     } else if (can_run_here(m, g)) {
-      if (sched.stack_shortage.load(std::memory_order_relaxed)) {
-        sched.stack_shortage.store(false, std::memory_order_relaxed);
-      }
       m->short_since_ns = 0;
     } else {
-      g = await_stack(m, g);
-      if (g == nullptr) continue;
-      await_saved(g);
+      await_stack(m, g);
+      continue;
     }
     if (m->searching) {
       m->searching = false;
@@ -199,6 +206,7 @@ machine* take_record() noexcept {
     sched.machine_table[sched.machines_made++].store(m, std::memory_order_release);
   }
   m->is_live = true;
+  m->is_asleep.store(false, std::memory_order_release);
   ++sched.machines;
   return m;
 }
@@ -206,6 +214,7 @@ machine* take_record() noexcept {
 void return_record(machine* m) noexcept {
   const std::lock_guard hold(sched.lock);
   m->is_live = false;
+  m->is_asleep.store(true, std::memory_order_release);
   m->last_p = nullptr;
   m->task = errand::none;
   m->short_since_ns = 0;

@@ -116,6 +116,18 @@ void wake_one(machine* m) noexcept;
 void inject(goroutine* g) noexcept;
 void wake_for_inbox() noexcept;
 
+// Sleep until a token comes, or until the deadline; whoever ends the process sees it asleep.
+inline void sleep(machine* m) noexcept {
+  m->is_asleep.store(true, std::memory_order_release);
+  m->sleep.wait();
+  m->is_asleep.store(false, std::memory_order_release);
+}
+inline bool sleep_until(machine* m, std::int64_t deadline_ns) noexcept {
+  m->is_asleep.store(true, std::memory_order_release);
+  const bool token = m->sleep.wait_until(deadline_ns);
+  m->is_asleep.store(false, std::memory_order_release);
+  return token;
+}
 // Sleeps, with its processor in the idle list, until there may be work. The processor may be
 // another one when it returns. Returns: false if the thread should end; it has no processor then.
 bool sleep_idle(machine* m) noexcept;

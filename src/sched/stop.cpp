@@ -33,7 +33,8 @@ namespace {
 scheduler& sched = the_scheduler;
 
 constexpr int stop_signal = SIGURG;
-constexpr std::int64_t patience_ns = 20'000'000;
+constexpr std::int64_t patience_ns = 1'000'000'000;
+constexpr std::uint32_t same_place_max = 100;  // rounds
 constexpr std::int64_t pause_ns = 50'000;
 
 struct range {
@@ -70,7 +71,13 @@ void on_stop(int, siginfo_t*, void* ucontext) {
   if (m == nullptr || m->chair.inside_hint()) return;  // it stops by itself
   const auto pc = reinterpret_cast<std::uintptr_t>(base::frame_of(ucontext).pc);
   for (std::size_t i = 0; i < untouchable_count; ++i) {
-    if (pc >= untouchable[i].begin && pc < untouchable[i].end) return;
+    if (pc < untouchable[i].begin || pc >= untouchable[i].end) continue;
+    // relaxed: only this handler writes them; stop_machines() reads a hint.
+    const bool moved = m->stop_place.load(std::memory_order_relaxed) != pc;
+    m->stop_place.store(pc, std::memory_order_relaxed);
+    m->stop_rounds.store(moved ? 0 : m->stop_rounds.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+    return;
   }
   m->has_stopped.store(true, std::memory_order_release);
   for (;;) ::pause();
@@ -79,11 +86,8 @@ void on_stop(int, siginfo_t*, void* ucontext) {
 // Whether the machine can no longer get into user code.
 bool is_harmless(machine* m) noexcept {
   if (m->has_stopped.load(std::memory_order_acquire)) return true;
-  sched.lock.lock();
-  const bool asleep =
-      !m->is_live || m->is_spare || (m->p != nullptr && m->p->idle != processor::idleness::busy);
-  sched.lock.unlock();
-  return asleep;
+  if (m->stop_rounds.load(std::memory_order_relaxed) > same_place_max) return true;  // it sleeps
+  return m->is_asleep.load(std::memory_order_acquire);
 }
 
 }  // namespace

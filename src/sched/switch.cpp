@@ -33,6 +33,14 @@ namespace {
 
 namespace sanitizer = base::sanitizer;
 
+// There is a stack again: go may start goroutines.
+void end_shortage() noexcept {
+  // relaxed: a hint; whoever finds no stack sets it again.
+  if (the_scheduler.stack_shortage.load(std::memory_order_relaxed)) [[unlikely]] {
+    the_scheduler.stack_shortage.store(false, std::memory_order_relaxed);
+  }
+}
+
 // The goroutine that runs here has returned from its function or has been unwound. Returns only if
 // another fresh goroutine now owns this stack.
 void end_goroutine() {
@@ -99,6 +107,7 @@ void end_goroutine() {
   // Still standing on it, but nobody can take it from the cache before the switch: inside until
   // then.
   p->stacks.put(s);
+  end_shortage();
   if (next == nullptr) {
     switch_to_scheduler(m, &m->discard, nullptr);
   } else {
@@ -192,7 +201,9 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
     case mode::fresh: {
       int error = 0;
       next->stack = m->p->stacks.take(error);
-      return next->stack != nullptr;
+      if (next->stack == nullptr) return false;
+      end_shortage();
+      return true;
     }
     case mode::bound:
       return next->bound == m;

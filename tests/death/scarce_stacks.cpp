@@ -4,7 +4,7 @@
 //   gate     goroutines wait for a gate, which main opens when go refuses or no more get through
 //   sleep    they sleep for a while and go by themselves
 //   forget   the same as gate, started by a plain thread
-//   long     those that have a stack keep it for seven seconds
+//   long     those that have a stack keep it for six seconds
 //   locked   as gate, beside goroutines that are locked to their threads
 #include "sched/scheduler.hpp"
 #include "thread_hop.hpp"
@@ -32,24 +32,35 @@ constexpr int wanted = 3000;
 std::atomic<int> running{0};
 std::atomic<int> finished{0};
 
-// Allows `bytes` of address space more than there is now.
-void limit_address_space(std::size_t bytes) {
-  std::ifstream statm("/proc/self/statm");
-  std::size_t pages = 0;
-  statm >> pages;
-  const rlim_t most = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + bytes;
-  const rlimit limit{most, most};
-  if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
-}
+// Allows `bytes` of address space more than there is now, as long as it lives: at the end of the
+// process a leak checker needs some for itself.
+class scarce_address_space {
+ public:
+  explicit scarce_address_space(std::size_t bytes) {
+    std::ifstream statm("/proc/self/statm");
+    std::size_t pages = 0;
+    statm >> pages;
+    if (::getrlimit(RLIMIT_AS, &before_) != 0) std::abort();
+    rlimit limit = before_;
+    limit.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + bytes;
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
+  }
+  scarce_address_space(const scarce_address_space&) = delete;
+  scarce_address_space& operator=(const scarce_address_space&) = delete;
+  ~scarce_address_space() { ::setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
 
 bool shortage() {
   return weft::sched::the_scheduler.stack_shortage.load(std::memory_order_relaxed);
 }
 
 template <class F>
-int start(F f) {
+int start(F f, int most = wanted) {
   int started = 0;
-  for (; started < wanted; ++started) {
+  for (; started < most; ++started) {
     try {
       weft::go(f);
     } catch (const std::system_error& e) {
@@ -90,12 +101,14 @@ int through_the_gate() {
   return started;
 }
 
-int asleep(std::chrono::milliseconds time) {
-  return start([time] {
-    ++running;
-    weft::this_goroutine::sleep_for(time);
-    ++finished;
-  });
+int asleep(std::chrono::milliseconds time, int most = wanted) {
+  return start(
+      [time] {
+        ++running;
+        weft::this_goroutine::sleep_for(time);
+        ++finished;
+      },
+      most);
 }
 
 // Goroutines that yield all the time, and must stay on their threads when there is no memory too.
@@ -132,7 +145,7 @@ class locked_ones {
 int body(std::string_view how) {
   const locked_ones locked(how == "locked" ? 2 : 0);
   const int started = how == "sleep"  ? asleep(100ms)
-                      : how == "long" ? asleep(7000ms)
+                      : how == "long" ? asleep(6000ms, 1000)  // two batches at most
                                       : through_the_gate();
   until([=] { return finished == started; });
   // Better times: go works again.
@@ -160,7 +173,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::yield(); });
     all.wait();
   });
-  limit_address_space(std::size_t{200} << 20);
+  const scarce_address_space scarce(std::size_t{200} << 20);
   int started = 0;
   if (how == "forget") {
     started = body(how);

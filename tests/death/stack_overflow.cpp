@@ -9,7 +9,9 @@ volatile int limit = -1;  // what depth never is, though the compiler cannot kno
 volatile int depth = 0;
 
 [[gnu::noinline]] int recurse_without_end(volatile int* caller) {
-  volatile int mine[32] = {};
+  // Large enough that 64 MiB are used up before ThreadSanitizer's own stack of calls is, and less
+  // than a page, so that the guard is not missed.
+  volatile int mine[512] = {};
   mine[0] = *caller + 1;
   depth = depth + 1;
   if (depth == limit) return 0;

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -64,14 +63,14 @@ class jitter {
         continue;
       }
       if (turn % 32 == 0) threads = machines();
-      const std::uint32_t stop_ns = chance.below(200'000);
-      stop_ns_.store(static_cast<long>(stop_ns), std::memory_order_relaxed);
+      stop_ns_.store(static_cast<long>(chance.below(200'000)), std::memory_order_relaxed);
       if (!threads.empty()) {
         const auto which = chance.below(static_cast<std::uint32_t>(threads.size()));
         ::syscall(SYS_tgkill, ::getpid(), threads[which], signal_number);
       }
-      // Even a lone machine gets something done in between.
-      std::this_thread::sleep_for(std::chrono::nanoseconds(stop_ns + chance.below(100'000)));
+      if (chance.below(4) != 0) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(chance.below(100'000)));
+      }
     }
   }
 

@@ -4,8 +4,6 @@
 // A thread sleeps for 2 ms again and again and notes by how much it overslept.
 #pragma once
 
-#include "eventually.hpp"
-
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -27,7 +25,7 @@ class noise_meter {
   // Returns: how long something may take that needs no time, in the worst moment so far.
   duration allowance() const {
     const duration worst(worst_.load(std::memory_order_relaxed));  // a statistic
-    return std::chrono::milliseconds(slow_build ? 3000 : 400) + 10 * worst;
+    return std::chrono::milliseconds(400) + 10 * worst;
   }
 
  private:
