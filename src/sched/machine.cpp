@@ -300,6 +300,7 @@ void make_numb(processor* p, int error) noexcept {
     drain(*p);
     p->retired = true;
   } else {
+    drain(*p);  // nobody looks into the queues of a processor that nobody holds
     add_idle_locked(p, processor::idleness::numb);
   }
   sched.lock.unlock();

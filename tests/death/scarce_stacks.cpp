@@ -171,6 +171,14 @@ int main(int argc, char** argv) {
   weft::run([] {
     weft::wait_group all;  // everything that needs memory once has it now
     for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::yield(); });
+    // And threads: with all of them locked, nobody could run the rest.
+    for (int i = 0; i < 8; ++i) {
+      all.go([] {
+        weft::this_goroutine::lock_thread();
+        weft::this_goroutine::sleep_for(5ms);
+        weft::this_goroutine::unlock_thread();
+      });
+    }
     all.wait();
   });
   const scarce_address_space scarce(std::size_t{200} << 20);

@@ -237,14 +237,16 @@ TEST_F(future, wait_until_the_beginning_of_time_returns_at_once) {
     gate.add(1);
     weft::future<void> f = weft::async([&] { gate.wait(); });
     // Somebody opens the gate if the wait does not end by itself.
+    std::atomic<bool> came_back{false};
     weft::go([&] {
-      weft::this_goroutine::sleep_for(2s);
+      (void)eventually([&] { return came_back.load(); }, 5s);
       gate.done();
     });
     EXPECT_EQ(f.wait_until(std::chrono::steady_clock::time_point::min()),
               std::future_status::timeout);
     EXPECT_EQ(f.wait_until(std::chrono::system_clock::time_point::min()),
               std::future_status::timeout);
+    came_back = true;
     f.get();
   });
 }
