@@ -276,8 +276,9 @@ TEST_F(max_procs, no_more_goroutines_run_at_once_than_it_says) {
         all.go([&] {
           while (!stop) {
             // Between two entries into the runtime a goroutine holds its processor.
+            const bool counts = watching;  // before it looks, or it might tell of older times
             const int here = now.fetch_add(1) + 1;
-            if (watching) {
+            if (counts) {
               int seen = most;
               while (here > seen && !most.compare_exchange_weak(seen, here)) {
               }

@@ -595,6 +595,7 @@ TEST(stack_pool, a_bounded_address_space_ends_in_enomem_not_in_a_crash) {
     EXPECT_EQ(error, ENOMEM);
     EXPECT_EQ(pool->stats().stacks, got);
   } else {
+    constexpr int unbounded = 77;
     const int status = in_child([] {
       own_pool pool;
       int error = 0;
@@ -606,6 +607,10 @@ TEST(stack_pool, a_bounded_address_space_ends_in_enomem_not_in_a_crash) {
       const rlim_t bound = pages * weft::stack::page_bytes() + 90 * mib;
       const rlimit limit{bound, bound};
       if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
+      // An emulator takes the limit and does not keep it.
+      void* const too_much =
+          ::mmap(nullptr, 100 * mib, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (too_much != MAP_FAILED) return unbounded;
       std::size_t got = 0;
       extent* e = nullptr;
       while (pool->take(0, &e, 1, error) == 1) {
@@ -620,7 +625,9 @@ TEST(stack_pool, a_bounded_address_space_ends_in_enomem_not_in_a_crash) {
       if (pool->take(0, &e, 1, error) != 1 || e != first) return 6;
       return 0;
     });
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    ASSERT_TRUE(WIFEXITED(status)) << "status " << status;
+    if (WEXITSTATUS(status) == unbounded) GTEST_SKIP() << "RLIMIT_AS has no effect here";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
   }
 }
 

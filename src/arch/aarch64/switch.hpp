@@ -9,13 +9,15 @@ extern "C" void weft_goroutine_entry();
 
 namespace weft::arch {
 
-// Every register but sp, x18 (the platform's) and x29 (saved by hand).
-#define WEFT_CLOBBER_REGISTERS                                                                    \
-  "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",      \
-      "x17", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "cc", "memory", "v0", \
-      "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14",    \
-      "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27",  \
-      "v28", "v29", "v30", "v31"
+// Every register but sp and x29 (saved by hand). x18 is the platform's on other systems; on Linux
+// compilers use it like any other, and left out here it would be the only one in which a value
+// seems to live through a switch.
+#define WEFT_CLOBBER_REGISTERS                                                                     \
+  "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",       \
+      "x17", "x18", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "cc", "memory", \
+      "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",      \
+      "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26",   \
+      "v27", "v28", "v29", "v30", "v31"
 
 // Parks. The caller goes on when somebody switches to `from`, perhaps on another thread.
 [[gnu::always_inline]] inline void switch_context(context* from, context* to) noexcept {
