@@ -326,8 +326,10 @@ bool sleep_spare(machine* m) noexcept {
     sched.idle.end_search();
   }
   add_spare_locked(m);
+  // A wake-up that found no machine, perhaps a moment ago, left its processor numb: here is one.
+  const bool wanted = find_idle_locked(processor::idleness::numb) != nullptr;
   sched.lock.unlock();
-  if (searched) look_for_others();
+  if (searched || wanted) look_for_others();
   return wait_as_spare(m);
 }
 
