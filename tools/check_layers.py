@@ -23,6 +23,7 @@ LAYERS = [
     {"sync", "chan"},
     {"context", "time"},
     {"net", "os", "debug", "http"},
+    {"test"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 

@@ -25,6 +25,7 @@ class wait_group {
   // Adds n, which may be negative, to the counter; at 0 everyone who waits goes on.
   // Throws: std::logic_error if the counter would become negative; it is unchanged then.
   void add(int n) {
+    detail::observe(n < 0 ? detail::touch::release : detail::touch::arrive, this);
     if (n >= 0) {
       core_.add(static_cast<std::uint32_t>(n));
     } else if (!core_.sub(0u - static_cast<std::uint32_t>(n))) {
@@ -33,11 +34,16 @@ class wait_group {
   }
 
   void done() {
+    detail::observe(detail::touch::release, this);
     if (!core_.sub(1)) detail::throw_negative_wait_group();
   }
 
   // Blocks: the goroutine, until the counter is 0.
-  void wait() { core_.wait(detail::wait_reason::wait_group); }
+  void wait() {
+    detail::observe(detail::touch::arrive, this);
+    core_.wait(detail::wait_reason::wait_group);
+    detail::observe(detail::touch::acquire, this);
+  }
 
   // Starts f in a goroutine that is counted until it ends, by returning or by exit().
   // Throws: as weft::go; the counter is unchanged then.
@@ -63,7 +69,10 @@ class wait_group {
     void operator()() {
       struct finisher {
         wait_group* group;
-        ~finisher() { group->core_.sub(1); }
+        ~finisher() {
+          detail::observe(detail::touch::release, group);
+          group->core_.sub(1);
+        }
       };
       // An exception ends the process with the stack as it is, before any destructor runs: nobody
       // who waits can go on first.

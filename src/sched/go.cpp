@@ -5,6 +5,7 @@
 #include "base/clock.hpp"
 #include "sched/extra.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 #include "sched/start.hpp"
 #include "sched/switch.hpp"
 
@@ -89,6 +90,7 @@ void check_shortage() {
 goroutine* take_record() {
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
+    if (sched::simulation* const s = sched::this_simulation()) return s->take_record();
     sched::ensure_started();
     return take_record_outside();
   }
@@ -106,6 +108,8 @@ namespace detail {
 goroutine* begin_start(start_as who) {
   check_shortage();
   goroutine* const g = take_record();
+  if (g->how == mode::simulated) [[unlikely]]
+    return g;
   g->how = mode::fresh;
   g->id = 0;
   if (who == start_as::main && !main_has_id_1.exchange(true, std::memory_order_relaxed)) g->id = 1;
@@ -138,6 +142,10 @@ namespace {
   g->set_status(state::runnable);
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
+    if (sched::simulation* const s = sched::this_simulation()) {
+      s->start(g);
+      return;
+    }
     g->created_by = 0;
     if (g->id == 0) g->id = the_scheduler.next_id.fetch_add(1, std::memory_order_relaxed);
     the_scheduler.outside_started.fetch_add(1, std::memory_order_relaxed);
@@ -163,6 +171,7 @@ void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
 
 void abort_start(goroutine* g) noexcept {
   if (g->extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(g);
+  if (g->how == mode::simulated) return sched::this_simulation()->drop(g);
   if (g->id == 1) main_has_id_1.store(false, std::memory_order_relaxed);
   return_record(g);
 }
@@ -186,7 +195,7 @@ std::exception_ptr make_broken_promise() {
 }
 
 void run_main(void (*call)(void*), void* argument) {
-  if (sched::this_machine() != nullptr) {
+  if (sched::this_machine() != nullptr || sched::this_simulation() != nullptr) {
     throw std::logic_error("weft::run was called in a goroutine");
   }
   struct main_call {
@@ -224,7 +233,14 @@ void sleep_until_ns(std::int64_t deadline_ns) {
   park_until(deadline_ns, nullptr, nullptr);
 }
 
-std::int64_t clock_now_ns() noexcept { return base::now_ns(); }
+std::int64_t clock_now_ns() noexcept {
+  if (time_is_simulated()) return sched::this_simulation()->now_ns();
+  return base::now_ns();
+}
+
+bool time_is_simulated() noexcept {
+  return simulating.load(std::memory_order_relaxed) && sched::this_simulation() != nullptr;
+}
 
 std::uint64_t new_local_key() noexcept {
   static std::atomic<std::uint64_t> next{1};
@@ -243,6 +259,7 @@ struct thread_locals {
 
 goroutine* holder_of_locals() {
   if (machine* const m = sched::this_machine()) return m->g;
+  if (sched::simulation* const s = sched::this_simulation()) return s->self();
   thread_local thread_locals mine;
   return &mine.holder;
 }
@@ -258,12 +275,14 @@ void add_local(std::uint64_t key, void* value, void (*destroy)(void*)) {
 }  // namespace detail
 
 int max_procs() {
+  if (const sched::simulation* const s = sched::this_simulation()) return s->procs();
   sched::ensure_started();
   return static_cast<int>(the_scheduler.procs.load(std::memory_order_relaxed));
 }
 
 int max_procs(int n) {
   if (n < 1) throw std::invalid_argument("weft::max_procs: " + std::to_string(n) + " is below 1");
+  if (const sched::simulation* const s = sched::this_simulation()) return s->procs();
   sched::ensure_started();
   const std::uint32_t before = sched::resize_by_hand(static_cast<std::uint32_t>(n));
   // If the caller's own processor was retired, it goes on only when it has another.
@@ -272,6 +291,7 @@ int max_procs(int n) {
 }
 
 std::size_t num_goroutine() {
+  if (const sched::simulation* const s = sched::this_simulation()) return s->goroutines();
   std::uint64_t ended = 0;
   std::uint64_t started = 0;
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
@@ -295,13 +315,15 @@ void detail::yield() noexcept { this_goroutine::yield(); }
 namespace this_goroutine {
 
 std::uint64_t id() {
-  machine* const m = sched::this_machine();
-  return m != nullptr ? m->g->id : 0;
+  if (const machine* const m = sched::this_machine()) return m->g->id;
+  sched::simulation* const s = sched::this_simulation();
+  return s != nullptr ? s->self()->id : 0;
 }
 
 void yield() {
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
+    if (sched::simulation* const s = sched::this_simulation()) return s->yield();
     std::this_thread::yield();
     return;
   }
@@ -327,9 +349,12 @@ void yield() {
 }
 
 void exit() {
-  machine* const m = sched::this_machine();
-  if (m == nullptr) throw std::logic_error("weft::this_goroutine::exit on a plain thread");
-  arch::unwind_goroutine(*sched::unwind_storage_of(m->g));
+  const machine* const m = sched::this_machine();
+  sched::simulation* const s = sched::this_simulation();
+  if (m == nullptr && s == nullptr) {
+    throw std::logic_error("weft::this_goroutine::exit on a plain thread");
+  }
+  arch::unwind_goroutine(*sched::unwind_storage_of(m != nullptr ? m->g : s->self()));
 }
 
 void lock_thread() {

@@ -37,11 +37,12 @@ enum class state : std::uint8_t {
 
 // How a runnable goroutine is brought to run.
 enum class mode : std::uint8_t {
-  parked,  // has a saved context: switch to it
-  fresh,   // has never run and has no stack yet
-  placed,  // has never run, and a stack of its own size is ready for it
-  bound,   // has a saved context and must run on the machine `bound`
-  thread,  // stands for a plain thread: wake that
+  parked,     // has a saved context: switch to it
+  fresh,      // has never run and has no stack yet
+  placed,     // has never run, and a stack of its own size is ready for it
+  bound,      // has a saved context and must run on the machine `bound`
+  thread,     // stands for a plain thread: wake that
+  simulated,  // belongs to a test's simulation, which runs it itself
 };
 
 // libstdc++'s and libc++abi's per-thread exception state (the Itanium C++ ABI fixes its shape).

@@ -4,6 +4,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 #include "sched/switch.hpp"
 
 #include <new>
@@ -37,6 +38,7 @@ void ring_alarm(sched::timer* t) noexcept {
   if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;
   a->gave_up = true;
   machine* const m = sched::this_machine();
+  if (m == nullptr) return sched::this_simulation()->ready(a->who);
   WEFT_ASSERT(a->who->get_status() == state::waiting);
   a->who->set_status(state::runnable);
   sched::push_ready(*m->p, a->who);
@@ -92,6 +94,10 @@ std::string_view to_string(wait_reason reason) noexcept {
 goroutine* prepare_park(wait_reason reason) {
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
+    if (sched::simulation* const s = sched::this_simulation()) {
+      s->prepare_park(reason);
+      return s->self();
+    }
     sched::ensure_started();
     return sched::this_thread_record();
   }
@@ -106,7 +112,10 @@ goroutine* prepare_park(wait_reason reason) {
 
 void cancel_park() noexcept {
   machine* const m = sched::this_machine();
-  if (m == nullptr) return;
+  if (m == nullptr) {
+    if (sched::simulation* const s = sched::this_simulation()) s->cancel_park();
+    return;
+  }
   m->g->context.busy.store(0, std::memory_order_relaxed);  // nobody has found it
   m->g->set_status(state::running);
   sched::leave(m);
@@ -115,6 +124,7 @@ void cancel_park() noexcept {
 void park() noexcept {
   machine* const m = sched::this_machine();
   if (m == nullptr) {
+    if (sched::simulation* const s = sched::this_simulation()) return s->park();
     sched::park_thread(sched::this_thread_record());
     return;
   }
@@ -124,20 +134,27 @@ void park() noexcept {
 
 bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept {
   machine* m = sched::this_machine();
-  if (m == nullptr) {
+  sched::simulation* const s = m == nullptr ? sched::this_simulation() : nullptr;
+  if (m == nullptr && s == nullptr) {
     goroutine* const self = sched::this_thread_record();
     if (sched::park_thread_until(self, deadline_ns)) return true;
     if (give_up == nullptr || give_up(argument)) return false;
     sched::park_thread(self);  // a waker has it already; its token is on the way
     return true;
   }
-  goroutine* const g = m->g;
+  goroutine* const g = m != nullptr ? m->g : s->self();
   alarm a;
   a.fire = &ring_alarm;
   a.who = g;
   a.give_up = give_up;
   a.give_up_argument = argument;
-  if (!m->p->timers.arm(a, deadline_ns)) base::fatal("no memory for a timer");
+  sched::timer_heap& timers = m != nullptr ? m->p->timers : s->timers();
+  if (!timers.arm(a, deadline_ns)) base::fatal("no memory for a timer");
+  if (s != nullptr) {
+    s->park();
+    sched::timer_heap::disarm(a);
+    return !a.gave_up;
+  }
   sched::suspend(m, g);
   sched::timer_heap::disarm(a);
   sched::leave(sched::this_machine());
@@ -145,7 +162,7 @@ bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument
 }
 
 void ready(goroutine* g) noexcept {
-  if (g->how == mode::thread) {
+  if (g->how >= mode::thread) {
     sched::wake_thread(g);
     return;
   }
@@ -162,7 +179,7 @@ void ready(goroutine* g) noexcept {
 
 void ready_inside(goroutine* g) noexcept {
   machine* const m = sched::this_machine();
-  if (m == nullptr || g->how == mode::thread) {
+  if (m == nullptr || g->how >= mode::thread) {
     ready(g);  // neither touches a processor
   } else {
     ready_on(m, g);
@@ -195,6 +212,12 @@ void free_block(void* block) noexcept {
     if (kept) return;
   }
   ::operator delete(block, block_bytes);
+}
+
+constinit std::atomic<bool> simulating{false};
+
+void observe_slow(touch how, const void* object) noexcept {
+  if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object);
 }
 
 void relax(int turn) noexcept {

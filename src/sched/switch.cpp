@@ -25,6 +25,7 @@
 #include "sched/extra.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 
 #include <cstddef>
 
@@ -137,6 +138,7 @@ void end_goroutine() {
 
 // this_goroutine::exit has run every destructor: go on as if the function had returned.
 void on_goroutine_exit() {
+  if (this_machine() == nullptr) this_simulation()->exited();
   end_goroutine();
   run_goroutines();
 }
@@ -208,9 +210,10 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
     case mode::bound:
       return next->bound == m;
     case mode::thread:
+    case mode::simulated:
       break;
   }
-  base::fatal("a plain thread's record is in a run queue");
+  base::fatal("a record that is no goroutine's is in a run queue");
 }
 
 void await_saved_slow(const goroutine* g) noexcept {

@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "sched/parker.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 
 namespace weft::sched {
 namespace {
@@ -24,7 +25,17 @@ goroutine* this_thread_record() noexcept {
   return &record;
 }
 
-void wake_thread(goroutine* g) noexcept { record_of(g)->sleep.wake(); }
+constinit thread_local simulation* current_simulation = nullptr;
+
+void wake_thread(goroutine* g) noexcept {
+  if (g->how == mode::simulated) {
+    if (simulation* const s = this_simulation()) return s->ready(g);
+    base::fatal(
+        "a goroutine of a test (weft/test.hpp) was woken from outside of it: what is made in "
+        "bubble() or explore() can be used only by goroutines started there");
+  }
+  record_of(g)->sleep.wake();
+}
 
 void park_thread(goroutine* g) noexcept { record_of(g)->sleep.wait(); }
 

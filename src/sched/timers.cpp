@@ -51,6 +51,14 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   return fired;
 }
 
+void timer_heap::clear() noexcept {
+  const std::lock_guard hold(lock_);
+  if (capacity_ != 0) ::munmap(entries_, capacity_ * sizeof(entry));
+  entries_ = nullptr;
+  size_ = capacity_ = 0;
+  publish_locked();
+}
+
 bool timer_heap::grow_locked() noexcept {
   const int saved = errno;
   const std::size_t capacity = capacity_ == 0 ? first_capacity : capacity_ * 2;

@@ -40,6 +40,9 @@ class timer_heap {
   // Fires what is due. Returns: how many.
   std::size_t run(std::int64_t now_ns) noexcept;
 
+  // Drops all timers, which must not be disarmed afterwards, and the memory they were kept in.
+  void clear() noexcept;
+
   // When the first timer is due, or `never`. A hint: may be stale when you read it.
   std::int64_t earliest_hint() const noexcept { return earliest_.load(std::memory_order_relaxed); }
 

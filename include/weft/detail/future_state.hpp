@@ -31,13 +31,21 @@ class future_state_base {
   future_state_base& operator=(const future_state_base&) = delete;
   virtual ~future_state_base() = default;
 
-  void wait() { done_.wait(wait_reason::future); }
+  void wait() {
+    observe(touch::arrive, this);
+    done_.wait(wait_reason::future);
+    observe(touch::acquire, this);
+  }
   bool wait_until(std::int64_t deadline_ns) {
-    return done_.wait_until(wait_reason::future, deadline_ns);
+    observe(touch::arrive, this);
+    const bool happened = done_.wait_until(wait_reason::future, deadline_ns);
+    observe(touch::acquire, this);
+    return happened;
   }
 
   // The future lets go.
   void abandon() noexcept {
+    observe(touch::release, this);
     if (done_.abandon()) delete this;
   }
 
@@ -57,6 +65,7 @@ class future_state_base {
  protected:
   // The goroutine lets go: the result is there.
   void finish() noexcept {
+    observe(touch::release, this);
     if (!done_.set()) delete this;
   }
   std::exception_ptr thrown_;  // before finish(): the goroutine; after wait(): the future

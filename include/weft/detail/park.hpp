@@ -100,6 +100,22 @@ WEFT_API void relax(int turn) noexcept;
 // Lets other goroutines run first. Outside the runtime only.
 WEFT_API void yield() noexcept;
 
+// Places where a test (weft/test.hpp) may let others run first, and what it has to know to tell a
+// race from an ordered access. Fast paths that make no call have them inline, for the price of one
+// load that is always the same.
+enum class touch : std::uint8_t {
+  arrive,   // about to use the object
+  release,  // the same, and what the caller did before becomes visible through the object
+  acquire,  // has used the object: what was released through it is visible
+};
+WEFT_API extern constinit std::atomic<bool> simulating;  // relaxed: a simulation sets it for itself
+WEFT_API void observe_slow(touch how, const void* object) noexcept;
+
+inline void observe(touch how, const void* object) noexcept {
+  if (simulating.load(std::memory_order_relaxed)) [[unlikely]]
+    observe_slow(how, object);
+}
+
 // What the lock-free cores of the primitives are written against; tests substitute their own.
 struct seam {
   template <class T>

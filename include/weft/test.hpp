@@ -1,0 +1,415 @@
+// weft/test.hpp: tests that own time and chance. Link weft::test (pkg-config: weft_test).
+//
+// bubble(f) runs f, and every goroutine started in it, on a virtual clock: when all of them wait,
+// time jumps to the next timer. A test of an hour's timeouts takes no time.
+//
+//     weft::test::bubble([] {
+//       auto reply = weft::async([] { weft::this_goroutine::sleep_for(1h); return 42; });
+//       EXPECT_EQ(reply.wait_for(59min), std::future_status::timeout);
+//       EXPECT_EQ(reply.get(), 42);
+//     });
+//
+// explore(options, f) runs f many times, each time in another order of its goroutines' steps, and
+// stops at the first that fails: by an exception, a failed GoogleTest expectation, a deadlock, a
+// race on a var, no end, or something left behind. It then looks for the fewest switches that still
+// fail, shows them as a table with one column per goroutine, and prints the line that replays them:
+//
+//     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
+//
+// What counts as a step: every call into weft, every point(), and every access to an atomic<T> or
+// var<T> of this header. Code between two steps runs without interruption, so plain data that
+// goroutines share unprotected wants to be a var. The goroutines of a test all live on the calling
+// thread (or, if that is a goroutine itself, on a thread of its own); code in them must not hold a
+// std::mutex across a step, must not depend on addresses or other clocks than weft's, and makes its
+// state anew each time f is called. A run that fails is abandoned where it stands: destructors of
+// what its goroutines held do not run.
+//
+// What is made in a bubble or an exploration can be used only there: a goroutine of it that is
+// woken from outside ends the process, with a message that says so.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/park.hpp>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace weft::test {
+
+// How explore() picks who makes the next step.
+enum class strategy : std::uint8_t {
+  random,      // anybody who can, each time
+  priorities,  // whoever has the highest priority; priorities are random and change a few times in
+               // a run (PCT): finds what needs few but exact switches in a long program
+  exhaustive,  // every order within a bound on preemptions, for small programs
+};
+
+// Which effects of memory an atomic shows. Races on vars are found in either.
+enum class memory : std::uint8_t {
+  sequential,  // every access takes effect at once
+  buffered,    // x86-64's: a store that is not seq_cst may be seen by others later than the loads
+               // that follow it
+};
+
+struct options {
+  strategy how = strategy::random;
+  std::uint64_t runs = 1'000;  // at most; exhaustive: if there are more, it has not been exhausted
+  std::uint64_t seed = 0;      // 0: WEFT_SEED if that is a number, else always the same
+  int switches = 2;            // exhaustive: preemptions in one run at most; -1: any number
+  int changes = 3;             // priorities: changes in one run
+  int procs = 0;  // goroutines that may be in the middle of something; 0: all. With 1 a goroutine
+                  // is never interrupted between two waits or yields.
+  std::uint64_t steps = 100'000;  // of one run; more is "no end"
+  std::chrono::nanoseconds late = std::chrono::milliseconds(
+      10);  // how late a goroutine may be:
+            // timers fire up to so long while others still have something to do
+  memory model = memory::sequential;
+  bool shrink = true;  // look for the fewest switches
+  std::source_location where = std::source_location::current();
+};
+
+// What came of an exploration.
+struct result {
+  bool ok = true;
+  bool exhausted = false;      // exhaustive: every order within the bound was seen
+  std::uint64_t runs = 0;      // until the first that failed
+  std::uint64_t steps = 0;     // in all of them
+  std::uint64_t switches = 0;  // of the failure that is shown
+  std::string failure;         // what went wrong, in one line
+  std::string seed;            // replays it, as WEFT_SEED and in replay()
+  std::string report;          // all of it, with the table
+};
+
+// Thrown by explore() and bubble(); what() is the report.
+class failed : public std::runtime_error {
+ public:
+  explicit failed(const result& r) : std::runtime_error(r.report), result_(r) {}
+  const test::result& result() const noexcept { return result_; }
+
+ private:
+  test::result result_;
+};
+
+// Runs f in a bubble, and returns when it and all goroutines started in it have ended.
+// Throws: what f throws; `failed` if all of them wait and no timer is left, or f has ended and
+// others wait; std::logic_error inside of another.
+WEFT_API void bubble(const std::function<void()>& f);
+
+// In a bubble or an exploration: returns when all other goroutines wait for each other, for time,
+// or for this one. Throws: std::logic_error elsewhere, or if somebody waits so already.
+WEFT_API void wait();
+
+// Throws: `failed` at the first failure; std::logic_error inside of another.
+WEFT_API void explore(const options& o, const std::function<void()>& f);
+// The same without throwing.
+[[nodiscard]] WEFT_API result try_explore(const options& o, const std::function<void()>& f);
+// Runs the one order that result::seed of a failure names.
+[[nodiscard]] WEFT_API result replay(const options& o, const std::string& seed,
+                                     const std::function<void()>& f);
+
+// Fails the run, or outside of any throws std::logic_error, unless `condition` holds.
+WEFT_API void check(bool condition, const char* text);
+
+// A place where a goroutine may be interrupted. Nothing outside of a bubble or an exploration.
+inline void point() noexcept { weft::detail::observe(weft::detail::touch::arrive, nullptr); }
+
+namespace detail {
+
+// A place in memory of at most 8 bytes, as the engine sees it.
+struct cell {
+  std::uint64_t (*read)(const void* place) noexcept;
+  void (*write)(void* place, std::uint64_t bits) noexcept;
+  std::string (*show)(std::uint64_t bits);
+};
+
+// What an access does to the value found. Returns: whether it is replaced, by `wanted`.
+using modifier = bool (*)(void* argument, std::uint64_t found, std::uint64_t& wanted);
+
+WEFT_API bool in_simulation() noexcept;
+inline bool active() noexcept {
+  return weft::detail::simulating.load(std::memory_order_relaxed) && in_simulation();
+}
+
+WEFT_API void created(const void* place, const cell& c);
+WEFT_API void destroyed(const void* place) noexcept;
+WEFT_API void named(const void* place, const char* name);
+WEFT_API std::uint64_t load(const void* place, const cell& c, std::memory_order order);
+WEFT_API void store(void* place, const cell& c, std::uint64_t bits, std::memory_order order);
+WEFT_API std::uint64_t modify(void* place, const cell& c, const char* what, std::memory_order order,
+                              std::memory_order failure, modifier m, void* argument);
+WEFT_API void fence(std::memory_order order);
+
+enum class access : std::uint8_t { read, write };
+WEFT_API void touch_var(const void* place, access a, const char* name);
+WEFT_API void forget_var(const void* place) noexcept;
+
+WEFT_API std::string show_number(std::int64_t value);
+WEFT_API std::string show_unsigned(std::uint64_t value);
+WEFT_API std::string show_bits(std::uint64_t bits);
+
+}  // namespace detail
+
+// std::atomic, of which every access is a step. Outside of bubbles and explorations it is just
+// that. For values of up to 8 bytes.
+template <class T>
+class atomic {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t),
+                "test::atomic holds trivially copyable values of at most 8 bytes");
+  using difference = std::conditional_t<std::is_pointer_v<T>, std::ptrdiff_t, T>;
+  using order_type = std::memory_order;
+  static constexpr order_type seq_cst = std::memory_order_seq_cst;
+
+ public:
+  using value_type = T;
+  static constexpr bool is_always_lock_free = std::atomic<T>::is_always_lock_free;
+
+  constexpr atomic() noexcept : atomic(T{}) {}
+  constexpr explicit(false) atomic(T value) noexcept : value_(value) {
+    if (!std::is_constant_evaluated() && detail::active()) detail::created(&value_, as_cell);
+  }
+  // `name` is what tables call it.
+  atomic(T value, const char* name) noexcept : atomic(value) {
+    if (detail::active()) detail::named(&value_, name);
+  }
+  atomic(const atomic&) = delete;
+  atomic& operator=(const atomic&) = delete;
+  ~atomic() {
+    if (detail::active()) detail::destroyed(&value_);
+  }
+
+  void name(const char* text) noexcept {
+    if (detail::active()) detail::named(&value_, text);
+  }
+  // For futexes, and whoever else knows the value by its address.
+  const void* address() const noexcept { return &value_; }
+
+  T load(order_type order = seq_cst) const noexcept {
+    if (!detail::active()) return value_.load(order);
+    return decode(detail::load(&value_, as_cell, order));
+  }
+  void store(T value, order_type order = seq_cst) noexcept {
+    if (!detail::active()) return value_.store(value, order);
+    detail::store(&value_, as_cell, encode(value), order);
+  }
+  explicit(false) operator T() const noexcept { return load(); }
+  T operator=(T value) noexcept {
+    store(value);
+    return value;
+  }
+
+  T exchange(T value, order_type order = seq_cst) noexcept {
+    if (!detail::active()) return value_.exchange(value, order);
+    return modify("exchange", order, [value](T) { return value; });
+  }
+
+  bool compare_exchange_strong(T& expected, T desired, order_type success,
+                               order_type failure) noexcept {
+    if (!detail::active()) {
+      return value_.compare_exchange_strong(expected, desired, success, failure);
+    }
+    struct exchange {
+      std::uint64_t expected, desired;
+    } e{encode(expected), encode(desired)};
+    const std::uint64_t found = detail::modify(
+        &value_, as_cell, "compare_exchange", success, failure,
+        [](void* argument, std::uint64_t bits, std::uint64_t& wanted) {
+          const auto* const self = static_cast<const exchange*>(argument);
+          wanted = self->desired;
+          return bits == self->expected;
+        },
+        &e);
+    if (found == e.expected) return true;
+    expected = decode(found);
+    return false;
+  }
+  bool compare_exchange_strong(T& expected, T desired, order_type order = seq_cst) noexcept {
+    return compare_exchange_strong(expected, desired, order, without_release(order));
+  }
+  // Never fails without reason in a simulation.
+  bool compare_exchange_weak(T& expected, T desired, order_type success,
+                             order_type failure) noexcept {
+    return compare_exchange_strong(expected, desired, success, failure);
+  }
+  bool compare_exchange_weak(T& expected, T desired, order_type order = seq_cst) noexcept {
+    return compare_exchange_strong(expected, desired, order, without_release(order));
+  }
+
+  T fetch_add(difference n, order_type order = seq_cst) noexcept {
+    if (!detail::active()) return value_.fetch_add(n, order);
+    return modify("fetch_add", order, [n](T old) { return plus(old, n); });
+  }
+  T fetch_sub(difference n, order_type order = seq_cst) noexcept {
+    if (!detail::active()) return value_.fetch_sub(n, order);
+    return modify("fetch_sub", order, [n](T old) { return minus(old, n); });
+  }
+  T fetch_or(T n, order_type order = seq_cst) noexcept
+    requires std::is_integral_v<T>
+  {
+    if (!detail::active()) return value_.fetch_or(n, order);
+    return modify("fetch_or", order, [n](T old) { return static_cast<T>(old | n); });
+  }
+  T fetch_and(T n, order_type order = seq_cst) noexcept
+    requires std::is_integral_v<T>
+  {
+    if (!detail::active()) return value_.fetch_and(n, order);
+    return modify("fetch_and", order, [n](T old) { return static_cast<T>(old & n); });
+  }
+  T fetch_xor(T n, order_type order = seq_cst) noexcept
+    requires std::is_integral_v<T>
+  {
+    if (!detail::active()) return value_.fetch_xor(n, order);
+    return modify("fetch_xor", order, [n](T old) { return static_cast<T>(old ^ n); });
+  }
+
+  T operator++() noexcept { return plus(fetch_add(1), 1); }
+  T operator++(int) noexcept { return fetch_add(1); }
+  T operator--() noexcept { return minus(fetch_sub(1), 1); }
+  T operator--(int) noexcept { return fetch_sub(1); }
+  T operator+=(difference n) noexcept { return plus(fetch_add(n), n); }
+  T operator-=(difference n) noexcept { return minus(fetch_sub(n), n); }
+
+ private:
+  // Arithmetic wraps, as it does in std::atomic, signed or not.
+  static T plus(T a, difference n) noexcept {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(n));
+    } else {
+      return a + n;
+    }
+  }
+  static T minus(T a, difference n) noexcept {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(n));
+    } else {
+      return a - n;
+    }
+  }
+
+  static std::uint64_t encode(T value) noexcept {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+  }
+  static T decode(std::uint64_t bits) noexcept {
+    T value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  static std::string show(std::uint64_t bits) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return bits != 0 ? "true" : "false";
+    } else if constexpr (std::is_enum_v<T>) {
+      return detail::show_number(
+          static_cast<std::int64_t>(static_cast<std::underlying_type_t<T>>(decode(bits))));
+    } else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
+      return detail::show_number(decode(bits));
+    } else if constexpr (std::is_integral_v<T>) {
+      return detail::show_unsigned(decode(bits));
+    } else {
+      return detail::show_bits(bits);
+    }
+  }
+  static std::uint64_t read(const void* place) noexcept {
+    return encode(static_cast<const std::atomic<T>*>(place)->load(std::memory_order_relaxed));
+  }
+  static void write(void* place, std::uint64_t bits) noexcept {
+    static_cast<std::atomic<T>*>(place)->store(decode(bits), std::memory_order_relaxed);
+  }
+  static constexpr detail::cell as_cell{&read, &write, &show};
+
+  static constexpr order_type without_release(order_type order) noexcept {
+    if (order == std::memory_order_acq_rel) return std::memory_order_acquire;
+    if (order == std::memory_order_release) return std::memory_order_relaxed;
+    return order;
+  }
+
+  template <class F>
+  T modify(const char* what, order_type order, F replace) noexcept {
+    return decode(detail::modify(
+        &value_, as_cell, what, order, order,
+        [](void* argument, std::uint64_t found, std::uint64_t& wanted) {
+          wanted = encode((*static_cast<F*>(argument))(decode(found)));
+          return true;
+        },
+        &replace));
+  }
+
+  std::atomic<T> value_;
+};
+
+inline void atomic_thread_fence(std::memory_order order) noexcept {
+  if (detail::active()) {
+    detail::fence(order);
+  } else {
+    std::atomic_thread_fence(order);
+  }
+}
+
+// A plain variable, of which every access is a step. Two accesses of different goroutines, one of
+// them a write, that nothing orders are a race: the run fails and shows both, in whatever order
+// they came.
+template <class T>
+class var {
+ public:
+  var() : value_() {}
+  explicit(false) var(T value) : value_(std::move(value)) {}
+  // `name` is what tables call it.
+  var(T value, const char* name) : value_(std::move(value)), name_(name) {}
+  var(const var&) = delete;
+  var& operator=(const var&) = delete;
+  ~var() {
+    if (detail::active()) detail::forget_var(this);
+  }
+
+  T get() const { return read(); }
+  void set(T value) { write() = std::move(value); }
+  explicit(false) operator T() const { return read(); }
+  var& operator=(T value) {
+    write() = std::move(value);
+    return *this;
+  }
+
+  // One step, for values that are not copied.
+  const T& read() const {
+    if (detail::active()) detail::touch_var(this, detail::access::read, name_);
+    return value_;
+  }
+  T& write() {
+    if (detail::active()) detail::touch_var(this, detail::access::write, name_);
+    return value_;
+  }
+
+  // Two steps, a read and a write, as the machine does it.
+  template <class U>
+  var& operator+=(const U& n) {
+    T value = read();
+    value += n;
+    write() = std::move(value);
+    return *this;
+  }
+  template <class U>
+  var& operator-=(const U& n) {
+    T value = read();
+    value -= n;
+    write() = std::move(value);
+    return *this;
+  }
+  var& operator++() { return *this += 1; }
+  var& operator--() { return *this -= 1; }
+
+ private:
+  T value_;
+  const char* name_ = "a var";
+};
+
+}  // namespace weft::test

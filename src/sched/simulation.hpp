@@ -1,0 +1,58 @@
+// simulation.hpp: the door through which a test takes the scheduler's place.
+//
+// A simulation runs goroutines by itself, all of them on one OS thread, so that it owns time,
+// chance and the order of things (src/test/, weft/test.hpp). To the runtime that thread is a plain
+// thread: it has no machine. Everything of weft that a plain thread can call looks first whether it
+// simulates; so programs on the real scheduler, whose goroutines have a machine, pay nothing.
+//
+// The goroutines of a simulation have records like all others, of mode `simulated`, and sit in the
+// wait queues of primitives like all others.
+#pragma once
+
+#include "sched/goroutine.hpp"
+#include "sched/timers.hpp"
+
+#include <weft/detail/park.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::sched {
+
+class simulation {
+ public:
+  // Takes a record for a goroutine, which then starts or is dropped. Throws: std::bad_alloc.
+  virtual goroutine* take_record() = 0;
+  virtual void start(goroutine* g) noexcept = 0;
+  virtual void drop(goroutine* g) noexcept = 0;
+  // The running goroutine has been unwound by this_goroutine::exit.
+  [[noreturn]] virtual void exited() = 0;
+
+  virtual goroutine* self() noexcept = 0;
+  virtual void prepare_park(detail::wait_reason reason) noexcept = 0;
+  virtual void cancel_park() noexcept = 0;
+  virtual void park() noexcept = 0;
+  // From any thread: a simulation does not suffer wake-ups from outside, and says so.
+  virtual void ready(goroutine* g) noexcept = 0;
+  virtual void yield() noexcept = 0;
+
+  // The running goroutine is about to touch `object`, or has (touch::acquire).
+  virtual void observe(detail::touch how, const void* object) noexcept = 0;
+
+  virtual timer_heap& timers() noexcept = 0;
+  virtual std::int64_t now_ns() noexcept = 0;
+  virtual std::uint32_t choose(std::uint32_t n) noexcept = 0;
+  virtual std::size_t goroutines() const noexcept = 0;
+  virtual int procs() const noexcept = 0;
+
+ protected:
+  ~simulation() = default;
+};
+
+// Set while the calling thread simulates. Goroutines of a simulation never change their thread, so
+// unlike this_machine() the address may be remembered.
+extern constinit thread_local simulation* current_simulation;
+
+inline simulation* this_simulation() noexcept { return current_simulation; }
+
+}  // namespace weft::sched

@@ -1,0 +1,67 @@
+// chooser.hpp: who makes the next step. One chooser per strategy, and one that follows a schedule.
+#pragma once
+
+#include "test/schedule.hpp"
+
+#include <weft/test.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace weft::test {
+
+// Who could make the next step. The first is who makes it if nobody has a reason to choose.
+struct offer {
+  std::vector<actor> actors;
+  actor current;             // the goroutine that made the last step
+  bool current_may = false;  // and could make the next
+
+  // Whether to pick this one interrupts somebody.
+  bool preempts(std::size_t i) const {
+    return current_may && actors[i].what == actor::kind::goroutine && !(actors[i] == current);
+  }
+};
+
+// A number that is the same for two states from which the same can happen.
+class state_source {
+ public:
+  virtual std::uint64_t state_key() const = 0;
+
+ protected:
+  ~state_source() = default;
+};
+
+class chooser {
+ public:
+  static constexpr std::size_t diverged = ~std::size_t{0};
+
+  virtual ~chooser() = default;
+
+  // Before each run. Returns: false if all has been seen.
+  virtual bool begin() = 0;
+  // Returns: an index, or `diverged` if the program is not the same as the last time.
+  virtual std::size_t pick(const offer& o, std::uint64_t step, const state_source& state) = 0;
+  // Returns: a number below n.
+  virtual std::uint32_t value(std::uint32_t n) = 0;
+  virtual bool exhausted() const { return false; }
+};
+
+std::unique_ptr<chooser> make_random(std::uint64_t seed);
+std::unique_ptr<chooser> make_priorities(std::uint64_t seed, int changes);
+
+struct exhaustive_options {
+  int preemptions = 2;  // -1: any number
+  bool prune = false;   // skip orders of steps that commute: for programs that share nothing but
+                        // what the engine sees
+};
+std::unique_ptr<chooser> make_exhaustive(exhaustive_options o);
+
+// Follows a schedule as far as it fits; then picks the first.
+std::unique_ptr<chooser> make_follower(const schedule& s);
+
+// For the choosers and whoever derives seeds.
+std::uint64_t mix(std::uint64_t a, std::uint64_t b);
+
+}  // namespace weft::test

@@ -1,0 +1,340 @@
+// engine.hpp: one run of a program after another, with every choice made by a chooser.
+//
+// The engine is a scheduler of its own (sched/simulation.hpp): its goroutines all run on one OS
+// thread, each on its own stack. Before anything that others can notice, a goroutine calls point(),
+// on its own stack, which collects who could make the next step and lets the chooser pick: a
+// goroutine, the store buffer of one, the timeout of one, or the clock. What happens between two
+// points is one step. The thread's own stack, the host, is where a run begins and ends.
+//
+// Standings. A goroutine is `ready`; or `parked` until readied; or `yielding` until somebody else
+// has made a step; or `resting` in test::wait until nobody else can go on; or `done`. Model tests
+// of lock-free protocols know two more: `asleep` in a futex and `spinning`, which is to read again
+// only when something it has read since its last pause has changed.
+//
+// Time stands still while anybody can go on, then jumps to the next timer. An exploration may let
+// it jump earlier, as if a ready goroutine had been kept waiting, but for no longer than `late`.
+//
+// Memory. An atomic keeps its value itself; the engine keeps, by address, what an acquire of it
+// makes visible. With memory::buffered, a store that is not seq_cst enters its goroutine's buffer,
+// first in first out; the goroutine's own loads see it, others do not until it is flushed, which is
+// a step of the actor `buffer`. Read-modify-writes, seq_cst stores and fences drain the own buffer
+// first. Flushes are offered late: one commutes with everything but accesses to its location by
+// others, so it is offered when another goroutine is about to touch, waits for, or has buffered
+// itself a location in that buffer.
+//
+// Races. Each goroutine carries a vector clock; so does each location and each primitive through
+// which something was released. Edges are those of C++ (release to acquire through the value read,
+// release sequences, fences), of weft's primitives (observe()), of go, ready and the end of all; of
+// a futex's wake-up; and heavy_barrier() as a full fence between its caller and every goroutine.
+//
+// States seen (exhaustive_options::prune). A state is named by its history: each goroutine's chain
+// is a hash of its operations and, for each, of the write it read from; each buffer's chain of its
+// flushes and the write each one replaced. Goroutines are deterministic, so equal chains mean equal
+// states, also of plain memory, provided that what orders two conflicting plain accesses is an
+// operation on an atomic; `var` checks just that. Operations that are none (points, primitives)
+// count as conflicting with each other. 64-bit hashes may collide; ten million states do so once in
+// 400,000 searches.
+//
+// A run that fails is abandoned: the host goes on and what the goroutines held is never destroyed.
+#pragma once
+
+#include "sched/simulation.hpp"
+#include "test/chooser.hpp"
+#include "test/schedule.hpp"
+#include "test/vector_clock.hpp"
+
+#include <weft/test.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace weft::test {
+
+class expectations;
+
+// What went wrong. Shrinking keeps to the kind.
+enum class fault : std::uint8_t {
+  none,
+  exception,
+  expectation,
+  deadlock,
+  left_behind,
+  race,
+  no_end,
+  check,
+  diverged,
+};
+
+struct engine_options {
+  std::uint64_t steps = 100'000;
+  std::int64_t late_ns = 0;
+  int procs = 0;
+  std::size_t buffer_entries = 0;  // of memory::buffered; 0: memory::sequential
+  bool intercept = false;          // GoogleTest's expectations
+  // Of model tests.
+  int timeouts = 1;          // of timed futex waits, in one run, while something else could happen
+  int whims = 0;             // futex waits and pauses that end without any reason, in one run
+  int fruitless_spins = 20;  // turns of a waiting loop, nothing else being able to happen
+};
+
+// What one run came to.
+struct outcome {
+  fault what = fault::none;
+  std::string message;
+  std::exception_ptr thrown;  // fault::exception
+  test::schedule schedule;
+  std::uint64_t steps = 0;
+  std::string table;  // if it was traced
+
+  bool ok() const { return what == fault::none; }
+};
+
+enum class standing : std::uint8_t { ready, parked, yielding, spinning, asleep, resting, done };
+
+// A goroutine of a simulation.
+struct strand : sched::goroutine {
+  struct buffered_store {
+    void* place;
+    std::uint64_t bits;
+    std::uint64_t hash;
+    vector_clock sync;
+  };
+  struct read_mark {
+    const void* place;
+    std::uint32_t version;
+  };
+
+  std::uint32_t index = 0;
+  const char* title = nullptr;  // of model threads
+  standing stands = standing::ready;
+  bool begun = false;
+  bool token = false;  // readied before it had parked
+  bool has_processor = false;
+  bool in_prologue = false;  // runs up to its first point before anything else
+  std::int64_t ready_since_ns = 0;
+  std::uint64_t yielded_at = 0;   // step
+  const void* pending = nullptr;  // the location it is about to touch
+
+  vector_clock clock;  // what happened before its next step
+  vector_clock seen;   // what an acquire fence would add
+  vector_clock fence;  // what a relaxed store releases
+  std::deque<buffered_store> buffer;
+
+  std::uint64_t chain = 0;
+  std::uint64_t flush_chain = 0;
+  std::uint64_t locations_made = 0;
+
+  // What it read since its last pause.
+  std::vector<read_mark> reads;
+  bool released = false;
+  int fruitless = 0;
+  std::uint64_t spin_version = 0;
+
+  const void* sleeps_on = nullptr;  // futex
+  bool timed = false;
+  bool timed_out = false;
+};
+
+class engine final : public sched::simulation, public state_source {
+ public:
+  explicit engine(const engine_options& o);
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  ~engine();
+
+  // The engine that runs on this thread. Null outside of run().
+  static engine* current() noexcept;
+
+  enum class trace : bool { no, yes };
+  outcome run(const std::function<void()>& f, chooser& c, trace t);
+
+  // ---- sched::simulation ----
+  sched::goroutine* take_record() override;
+  void start(sched::goroutine* g) noexcept override;
+  void drop(sched::goroutine* g) noexcept override;
+  [[noreturn]] void exited() override;
+  sched::goroutine* self() noexcept override { return current_; }
+  void prepare_park(weft::detail::wait_reason reason) noexcept override;
+  void cancel_park() noexcept override;
+  void park() noexcept override;
+  void ready(sched::goroutine* g) noexcept override;
+  void yield() noexcept override;
+  void observe(weft::detail::touch how, const void* object) noexcept override;
+  sched::timer_heap& timers() noexcept override { return timers_; }
+  std::int64_t now_ns() noexcept override { return now_ns_; }
+  std::uint32_t choose(std::uint32_t n) noexcept override;
+  std::size_t goroutines() const noexcept override { return alive_.size(); }
+  int procs() const noexcept override { return options_.procs > 0 ? options_.procs : 4; }
+
+  std::uint64_t state_key() const override;
+
+  // ---- What atomics and vars call (memory.cpp). ----
+  void created(const void* place, const detail::cell& c);
+  void destroyed(const void* place);
+  void named(const void* place, const char* name);
+  std::uint64_t load(const void* place, const detail::cell& c, std::memory_order order);
+  void store(void* place, const detail::cell& c, std::uint64_t bits, std::memory_order order);
+  std::uint64_t modify(void* place, const detail::cell& c, const char* what,
+                       std::memory_order order, std::memory_order failure, detail::modifier m,
+                       void* argument);
+  void fence(std::memory_order order);
+  void touch_var(const void* place, detail::access a, const char* name, const void* from);
+  // The same without a step.
+  void check_var(const void* place, detail::access a, const char* name, const void* from);
+  void forget_var(const void* place);
+
+  // ---- What model tests call besides. ----
+  void heavy_barrier();
+  enum class patience : std::uint8_t { endless, timed };
+  // Returns: false if the wait ended by its timeout.
+  bool futex_wait(const void* place, std::uint64_t expected, patience p);
+  // Looks at the address only: the word may be gone.
+  void futex_wake(const void* place, int count);
+  void pause();
+  // A goroutine that runs up to its first point at once. `f` must live as long as the run.
+  void thread(const char* title, const std::function<void()>& f);
+  // A point without an operation.
+  void step() { point(nullptr); }
+
+  // Sleeps until nobody else can go on.
+  void rest();
+
+  // Ends the run. Does not return if a goroutine calls.
+  void fail(fault what, std::string message);
+
+  bool tracing() const noexcept { return tracing_; }
+  void note(std::string text);
+  strand& running() noexcept { return *current_; }
+  std::string name_of(const strand& s) const;
+
+ private:
+  struct location {
+    const detail::cell* cell = nullptr;
+    std::uint64_t key = 0;         // the same in every run
+    std::uint64_t write_hash = 0;  // names the write its value comes from
+    std::uint64_t queue_hash = 0;  // names the last change of the futex's queue
+    vector_clock sync;             // what an acquire of its value sees
+    std::uint32_t version = 0;     // changes of its value
+    std::uint32_t number = 0;      // for tables
+    bool alive = true;
+    const char* name = nullptr;
+  };
+  struct var_access {
+    std::uint32_t time = 0;  // of the goroutine's clock; 0: none
+    const void* from = nullptr;
+  };
+  struct var_state {
+    std::uint32_t writer = 0;
+    var_access written;
+    std::vector<std::pair<std::uint32_t, var_access>> reads;  // the last of each goroutine
+  };
+  struct event {
+    std::uint32_t strand;
+    std::int64_t at_ns;
+    std::string text;
+    std::string where;
+  };
+
+  // Scheduling.
+  void point(const void* pending);
+  strand* decide();
+  strand* admit_step(strand& s);
+  void collect();
+  void collect_buffers();
+  void collect_last_resort();
+  bool enabled(const strand& s) const;
+  bool changed(const strand& s) const;
+  void advance_clock();
+  void stir(strand& s);
+  void release_processor(strand& s) noexcept;
+  void stuck();
+  void fail_later(fault what, std::string message);
+  void fail_by(const std::exception_ptr& thrown);
+  bool check_expectations();
+
+  // Switching.
+  void go_to(strand* next);
+  void leave_for(sched::goroutine* to, bool for_good, sched::goroutine* from);
+  void go_to_next();
+  void arrive(sched::goroutine* who);
+  static void begin(void*);
+  [[noreturn]] void finish_strand();
+  void give_stack(strand& s);
+  strand* new_strand();
+  void admit(strand& s);
+  void reset();
+  void bury(bool abandoned);
+
+  // Memory.
+  location& where(const void* place, const detail::cell& c);
+  location* find(const void* place);
+  void receive(strand& s, const vector_clock& sync, std::memory_order order);
+  void set(void* place, location& l, std::uint64_t bits, strand& writer);
+  void remember_read(strand& s, const void* place, const location& l);
+  void write_oldest(strand& s);
+  void flush_oldest(strand& s);
+  void drain(strand& s);
+  void link_rest(strand& s, std::uint64_t what);
+  std::string label(const void* place) const;
+  void race(const char* name, detail::access mine, const void* from, std::uint32_t other,
+            detail::access theirs, const void* their_from);
+
+  // Reports (listing.cpp).
+  void note_for(const strand& s, std::string text, std::string where);
+  std::string where_am_i() const;
+  std::string where_is(const strand& s) const;
+  std::string table() const;
+  std::string roll_call() const;
+
+  engine_options options_;
+  sched::goroutine host_;
+  const void* host_low_ = nullptr;
+  std::size_t host_bytes_ = 0;
+  sched::exception_globals* eh_ = nullptr;
+  std::vector<stack::extent*> free_stacks_;
+  sched::goroutine discard_;  // whoever leaves for good
+  bool knows_host_ = false;
+
+  // Of this run.
+  chooser* chooser_ = nullptr;
+  bool tracing_ = false;
+  std::vector<std::unique_ptr<strand>> strands_;
+  std::vector<strand*> alive_;  // not done, in the order of their start
+  strand* current_ = nullptr;   // whose stack we are on; null: the host's
+  strand* last_ = nullptr;      // who made the last step
+  strand* main_ = nullptr;
+  strand* dead_ = nullptr;  // ended; its stack is free once we have left it
+  strand* rester_ = nullptr;
+  expectations* watch_ = nullptr;
+  bool clock_runs_ = false;
+  int occupied_ = 0;
+  sched::timer_heap timers_;
+  std::int64_t now_ns_ = 0;
+  offer offer_;
+  std::uint64_t steps_ = 0;
+  int fruitless_yields_ = 0;
+  int timeouts_ = 0;
+  int whims_ = 0;
+  std::uint64_t version_ = 0;  // changes of memory
+  std::uint64_t rest_hash_ = 0;
+  std::unordered_map<const void*, location> locations_;
+  std::uint32_t locations_made_ = 0;
+  std::unordered_map<const void*, vector_clock> released_;  // through primitives
+  std::unordered_map<const void*, var_state> vars_;
+  schedule recorded_;
+  fault fault_ = fault::none;
+  std::string message_;
+  std::exception_ptr thrown_;
+  std::vector<event> events_;
+};
+
+}  // namespace weft::test

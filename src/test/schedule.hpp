@@ -1,0 +1,50 @@
+// schedule.hpp: an order of steps, as it is recorded, shrunk, printed and replayed.
+//
+// Each step of a run is made by an actor: a goroutine, the store buffer of one (its oldest store
+// reaches memory), the timeout of a waiting one, or the clock. A schedule lists who made how many
+// steps before somebody else had a turn, and what was chosen where a number had to be.
+//
+// As text: "0x3-1x5-t-0x2_1-0": goroutine 0 makes three steps, 1 five, the clock one, 0 two, and
+// then everybody as if nobody chose; the first choice of a number is 1, the second 0.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::test {
+
+struct actor {
+  enum class kind : std::uint8_t { goroutine, buffer, timeout, clock };
+  kind what = kind::goroutine;
+  std::uint32_t index = 0;
+
+  bool operator==(const actor&) const = default;
+};
+
+struct schedule {
+  struct segment {
+    actor who;
+    std::uint32_t steps = 0;
+    bool operator==(const segment&) const = default;
+  };
+
+  std::vector<segment> segments;
+  std::vector<std::uint32_t> values;
+
+  void add(actor who);
+  void clear() {
+    segments.clear();
+    values.clear();
+  }
+  // Returns: how often another goroutine had its turn.
+  std::size_t switches() const;
+
+  std::string print() const;
+  // Returns: false if the text is no schedule.
+  static bool parse(std::string_view text, schedule& out);
+};
+
+}  // namespace weft::test

@@ -1,0 +1,217 @@
+// bubble(): programs on a virtual clock.
+#include <weft/test.hpp>
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using weft::test::bubble;
+
+// An hour of timeouts takes no time, and everything happens in the order of its time.
+TEST(bubble, time_jumps_to_the_next_timer) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<int> order;
+  bubble([&] {
+    weft::wait_group all;
+    for (const int minutes : {50, 10, 40, 20, 30}) {
+      all.go([&order, minutes] {
+        weft::this_goroutine::sleep_for(std::chrono::minutes(minutes));
+        order.push_back(minutes);
+      });
+    }
+    all.wait();
+  });
+  EXPECT_EQ(order, (std::vector{10, 20, 30, 40, 50}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
+// The example at the head of the header.
+TEST(bubble, a_future_times_out_when_its_time_has_come) {
+  bubble([] {
+    auto reply = weft::async([] {
+      weft::this_goroutine::sleep_for(1h);
+      return 42;
+    });
+    EXPECT_EQ(reply.wait_for(59min), std::future_status::timeout);
+    EXPECT_EQ(reply.get(), 42);
+  });
+}
+
+// Deadlines on other clocks are as far away as those clocks say.
+TEST(bubble, time_points_of_other_clocks_work) {
+  bubble([] {
+    weft::this_goroutine::sleep_until(std::chrono::steady_clock::now() + 3h);
+    weft::this_goroutine::sleep_until(std::chrono::system_clock::now() + 3h);
+  });
+}
+
+// wait() returns when the others have done what they can, and before time passes.
+TEST(bubble, wait_lets_the_others_come_to_rest) {
+  bubble([] {
+    int steps = 0;
+    bool slept = false;
+    weft::wait_group all;
+    all.go([&] {
+      for (int i = 0; i < 10; ++i) {
+        ++steps;
+        weft::this_goroutine::yield();
+      }
+      weft::this_goroutine::sleep_for(1s);
+      slept = true;
+    });
+    weft::test::wait();
+    EXPECT_EQ(steps, 10);
+    EXPECT_FALSE(slept);
+    weft::this_goroutine::sleep_for(2s);
+    EXPECT_TRUE(slept);
+    all.wait();
+  });
+}
+
+TEST(bubble, a_deadlock_is_thrown_with_who_waits_where) {
+  try {
+    bubble([] {
+      weft::wait_group never;
+      never.add(1);
+      weft::go({.name = "helper"}, [&] { never.wait(); });
+      never.wait();
+    });
+    FAIL() << "no deadlock";
+  } catch (const weft::test::failed& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("deadlock"), std::string::npos) << what;
+    EXPECT_NE(what.find("main: wait_group wait (bubble_test.cpp:"), std::string::npos) << what;
+    EXPECT_NE(what.find("helper.1: wait_group wait (started at bubble_test.cpp:"),
+              std::string::npos)
+        << what;
+  }
+}
+
+TEST(bubble, goroutines_left_behind_are_named) {
+  try {
+    bubble([] {
+      static weft::wait_group never;  // outlives the failure, as its waiter does
+      never.add(1);
+      weft::go({.name = "forgotten"}, [] { never.wait(); });
+    });
+    FAIL() << "nobody noticed";
+  } catch (const weft::test::failed& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("left behind"), std::string::npos) << what;
+    EXPECT_NE(what.find("forgotten.1"), std::string::npos) << what;
+  }
+}
+
+// As in Go, time stops when the bubble's main goroutine has ended.
+TEST(bubble, a_sleeper_is_left_behind_too) {
+  EXPECT_THROW(bubble([] { weft::go([] { weft::this_goroutine::sleep_for(1ms); }); }),
+               weft::test::failed);
+}
+
+TEST(bubble, what_main_throws_leaves_it) {
+  EXPECT_THROW(bubble([] { throw std::out_of_range("x"); }), std::out_of_range);
+}
+
+TEST(bubble, an_exception_of_any_goroutine_leaves_it) {
+  EXPECT_THROW(bubble([] {
+                 weft::wait_group all;
+                 weft::go([] { throw std::out_of_range("x"); });
+                 weft::this_goroutine::sleep_for(1s);
+               }),
+               std::out_of_range);
+}
+
+TEST(bubble, the_whole_of_go_hpp_works_inside) {
+  static int destroyed = 0;
+  destroyed = 0;
+  struct counted {
+    int n = 5;
+    ~counted() { ++destroyed; }
+  };
+  static weft::local<int> number{7};
+  bubble([] {
+    EXPECT_EQ(weft::this_goroutine::id(), 1u);
+    EXPECT_EQ(weft::num_goroutine(), 1u);
+    EXPECT_GE(weft::max_procs(), 1);
+    EXPECT_THROW(weft::run([] {}), std::logic_error);
+    *number = 8;
+    weft::wait_group all;
+    all.go([] {
+      EXPECT_EQ(*number, 7);
+      const counted c;
+      weft::this_goroutine::exit();
+    });
+    weft::go({.name = "big", .stack_size = 4 << 20}, [&all] {
+      volatile char room[2 << 20];
+      room[0] = 1;
+      EXPECT_EQ(room[0], 1);
+    });
+    all.wait();
+    EXPECT_EQ(destroyed, 1);
+    EXPECT_EQ(*number, 8);
+    EXPECT_EQ(weft::blocking([] { return 3; }), 3);
+    auto broken = weft::async([]() -> int { weft::this_goroutine::exit(); });
+    EXPECT_THROW(broken.get(), std::future_error);
+    auto thrower = weft::async([]() -> int { throw std::runtime_error("boom"); });
+    try {
+      thrower.get();
+      ADD_FAILURE();
+    } catch (const std::runtime_error& e) {
+      weft::this_goroutine::yield();  // in a handler
+      EXPECT_STREQ(e.what(), "boom");
+    }
+  });
+}
+
+TEST(bubble, it_can_be_used_in_a_goroutine_and_by_many_threads_at_once) {
+  weft::run([] { bubble([] { weft::this_goroutine::sleep_for(1h); }); });
+  std::vector<std::thread> threads;
+  std::atomic<int> done{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&done] {
+      bubble([&done] {
+        weft::wait_group all;
+        for (int j = 0; j < 10; ++j) {
+          all.go([&done] {
+            weft::this_goroutine::sleep_for(1min);
+            ++done;
+          });
+        }
+        all.wait();
+      });
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(done, 40);
+}
+
+TEST(bubble, does_not_nest) {
+  bubble([] { EXPECT_THROW(bubble([] {}), std::logic_error); });
+  EXPECT_THROW(weft::test::wait(), std::logic_error);
+}
+
+TEST(bubble, two_thousand_goroutines_sleep) {
+  std::size_t woken = 0;
+  bubble([&] {
+    weft::wait_group all;
+    for (int i = 0; i < 2'000; ++i) {
+      all.go([&woken, i] {
+        weft::this_goroutine::sleep_for(std::chrono::seconds(i % 100));
+        ++woken;
+      });
+    }
+    all.wait();
+  });
+  EXPECT_EQ(woken, 2'000u);
+}
+
+}  // namespace

@@ -1,0 +1,242 @@
+// explore(): the tool itself. What it finds in programs is in planted_bugs_test.cpp.
+#include <weft/test.hpp>
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <unistd.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using weft::test::explore;
+using weft::test::strategy;
+using weft::test::try_explore;
+
+// Two goroutines of `steps` steps each.
+void two_walkers(int steps, std::string& order) {
+  weft::wait_group all;
+  for (const char who : {'a', 'b'}) {
+    all.go([&order, steps, who] {
+      for (int i = 0; i < steps; ++i) {
+        weft::test::point();
+        order += who;
+      }
+    });
+  }
+  all.wait();
+}
+
+// Every order of two times four steps, and no order twice that differs in nothing.
+TEST(explore, exhaustive_search_visits_every_order) {
+  std::set<std::string> orders;
+  const auto r =
+      try_explore({.how = strategy::exhaustive, .runs = 10'000'000, .switches = -1}, [&] {
+        std::string order;
+        two_walkers(4, order);
+        orders.insert(order);
+      });
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_TRUE(r.exhausted) << r.report;
+  EXPECT_EQ(orders.size(), 70u);  // 8 over 4
+}
+
+TEST(explore, a_bound_on_preemptions_bounds_the_search) {
+  std::uint64_t last = 0;
+  for (int bound = 0; bound <= 3; ++bound) {
+    const auto r =
+        try_explore({.how = strategy::exhaustive, .runs = 10'000'000, .switches = bound}, [&] {
+          std::string order;
+          two_walkers(10, order);
+        });
+    EXPECT_TRUE(r.exhausted);
+    EXPECT_GT(r.runs, last);
+    last = r.runs;
+  }
+}
+
+struct lost_update {
+  weft::test::var<int> n{0, "n"};
+  void operator()() {
+    weft::wait_group all;
+    for (int i = 0; i < 2; ++i) all.go([this] { ++n; });
+    all.wait();
+  }
+};
+
+TEST(explore, a_race_is_shown_with_both_sides) {
+  const auto r = try_explore({}, [] { lost_update{}(); });
+  EXPECT_FALSE(r.ok);
+  EXPECT_NE(r.failure.find("race on n"), std::string::npos) << r.report;
+  EXPECT_NE(r.report.find("explore_test.cpp:"), std::string::npos) << r.report;
+}
+
+TEST(explore, a_failure_replays_from_its_seed) {
+  const auto program = [] {
+    weft::test::atomic<int> n{0, "n"};
+    weft::wait_group all;
+    for (int i = 0; i < 2; ++i) all.go([&n] { n.store(n.load() + 1); });
+    all.wait();
+    EXPECT_EQ(n.load(), 2);
+  };
+  for (const strategy how : {strategy::random, strategy::priorities, strategy::exhaustive}) {
+    const auto r = try_explore({.how = how}, program);
+    ASSERT_FALSE(r.ok);
+    EXPECT_LE(r.switches, 6u) << r.report;
+    for (int i = 0; i < 100; ++i) {
+      const auto again = weft::test::replay({}, r.seed, program);
+      ASSERT_FALSE(again.ok);
+      ASSERT_EQ(again.failure, r.failure);
+    }
+    // The line that the report prints.
+    const std::string seed = "WEFT_SEED=" + r.seed;
+    EXPECT_NE(r.report.find(seed), std::string::npos) << r.report;
+    EXPECT_NE(r.report.find("--gtest_filter=explore.a_failure_replays_from_its_seed"),
+              std::string::npos)
+        << r.report;
+  }
+}
+
+TEST(explore, an_exception_fails_it) {
+  const auto r = try_explore({}, [] { throw std::runtime_error("boom"); });
+  EXPECT_EQ(r.failure, "main threw std::runtime_error: boom");
+  EXPECT_THROW(explore({}, [] { throw std::runtime_error("boom"); }), weft::test::failed);
+}
+
+TEST(explore, a_failed_expectation_fails_it) {
+  const auto r = try_explore({}, [] { EXPECT_EQ(1, 2) << "of course"; });
+  EXPECT_NE(r.failure.find("explore_test.cpp:"), std::string::npos) << r.report;
+  EXPECT_NE(r.report.find("of course"), std::string::npos) << r.report;
+}
+
+TEST(explore, a_deadlock_fails_it) {
+  const auto r = try_explore({}, [] {
+    weft::wait_group never;
+    never.add(1);
+    never.wait();
+  });
+  EXPECT_NE(r.failure.find("deadlock"), std::string::npos) << r.report;
+}
+
+TEST(explore, no_end_fails_it) {
+  const auto r = try_explore({.runs = 1, .steps = 1'000}, [] {
+    for (;;) weft::test::point();
+  });
+  EXPECT_NE(r.failure.find("no end after 1000 steps"), std::string::npos) << r.report;
+  const auto y = try_explore({.runs = 1, .steps = 1'000}, [] {
+    for (;;) weft::this_goroutine::yield();
+  });
+  EXPECT_FALSE(y.ok);
+}
+
+TEST(explore, what_is_left_behind_fails_it) {
+  const auto goroutine =
+      try_explore({}, [] { weft::go([] { weft::this_goroutine::sleep_for(1s); }); });
+  EXPECT_NE(goroutine.failure.find("left behind"), std::string::npos) << goroutine.report;
+  int fd = -1;
+  const auto descriptor = try_explore({.runs = 1, .shrink = false}, [&fd] { fd = ::dup(1); });
+  EXPECT_NE(descriptor.failure.find("file descriptor"), std::string::npos) << descriptor.report;
+  ::close(fd);
+}
+
+// Timers and computing goroutines race, within the bound.
+TEST(explore, a_goroutine_may_be_late) {
+  const auto program = [](std::chrono::nanoseconds sleep) {
+    return [sleep] {
+      weft::test::atomic<bool> done{false};
+      weft::wait_group all;
+      all.go([&] { done = true; });
+      weft::this_goroutine::sleep_for(sleep);
+      EXPECT_TRUE(done);
+      all.wait();
+    };
+  };
+  EXPECT_FALSE(try_explore({}, program(5ms)).ok);
+  EXPECT_TRUE(try_explore({}, program(20ms)).ok);
+  EXPECT_TRUE(try_explore({.late = 0ms}, program(5ms)).ok);
+}
+
+// One processor runs a goroutine until it waits.
+TEST(explore, on_one_processor_nobody_is_interrupted) {
+  std::set<std::string> orders;
+  const auto r = try_explore({.procs = 1}, [&] {
+    std::string order;
+    two_walkers(4, order);
+    orders.insert(order);
+  });
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_EQ(orders, (std::set<std::string>{"aaaabbbb", "bbbbaaaa"}));
+}
+
+// A store that lingers in its buffer while the next load is done: x86-64's one surprise.
+TEST(explore, buffered_memory_shows_store_load_reordering) {
+  const auto program = [](std::memory_order order) {
+    return [order] {
+      weft::test::atomic<int> x{0, "x"};
+      weft::test::atomic<int> y{0, "y"};
+      int a = 1;
+      int b = 1;
+      weft::wait_group all;
+      all.go([&] {
+        x.store(1, order);
+        a = y.load(std::memory_order_acquire);
+      });
+      all.go([&] {
+        y.store(1, order);
+        b = x.load(std::memory_order_acquire);
+      });
+      all.wait();
+      EXPECT_TRUE(a == 1 || b == 1);
+    };
+  };
+  const weft::test::options buffered{.model = weft::test::memory::buffered};
+  EXPECT_FALSE(try_explore(buffered, program(std::memory_order_release)).ok);
+  EXPECT_TRUE(try_explore(buffered, program(std::memory_order_seq_cst)).ok);
+  EXPECT_TRUE(try_explore({}, program(std::memory_order_release)).ok);
+}
+
+// Release and acquire order plain data; relaxed does not.
+TEST(explore, races_follow_the_orders_of_atomics) {
+  const auto program = [](std::memory_order store, std::memory_order load) {
+    return [store, load] {
+      weft::test::var<int> data{0, "data"};
+      weft::test::atomic<bool> flag{false, "flag"};
+      weft::wait_group all;
+      all.go([&] {
+        data = 42;
+        flag.store(true, store);
+      });
+      all.go([&] {
+        if (flag.load(load)) weft::test::check(data == 42, "the data is there");
+      });
+      all.wait();
+      EXPECT_EQ(data.get(), 42);
+    };
+  };
+  using enum std::memory_order;
+  EXPECT_TRUE(try_explore({}, program(release, acquire)).ok);
+  EXPECT_FALSE(try_explore({}, program(relaxed, acquire)).ok);
+  EXPECT_FALSE(try_explore({}, program(release, relaxed)).ok);
+}
+
+TEST(explore, instrumented_types_are_plain_outside) {
+  weft::test::atomic<int> a{1};
+  weft::test::var<int> v{1};
+  ++a;
+  ++v;
+  weft::test::point();
+  int expected = 2;
+  EXPECT_TRUE(a.compare_exchange_strong(expected, 3));
+  EXPECT_EQ(a.load() + v.get(), 5);
+}
+
+TEST(explore, a_bad_seed_is_refused) {
+  EXPECT_THROW((void)weft::test::replay({}, "nonsense", [] {}), std::invalid_argument);
+  EXPECT_THROW((void)weft::test::replay({}, "12:0y3", [] {}), std::invalid_argument);
+}
+
+}  // namespace
