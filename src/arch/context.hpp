@@ -20,6 +20,8 @@
 //   fp_control                       the floating-point control state: capture() and install().
 #pragma once
 
+#include "arch/entry.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

@@ -218,7 +218,8 @@ bool describe_exception(text& out) noexcept {
   } catch (const std::exception& e) {
     const char* const what = e.what();
     if (what != nullptr && *what != '\0') out << ": " << what;
-  } catch (...) {  // any other type has nothing more to say
+  } catch (...) {
+    return true;  // any other type has nothing more to say
   }
   return true;
 }

@@ -15,9 +15,9 @@
 #include "base/backtrace.hpp"
 #include "base/fatal.hpp"
 
+#include <csignal>
 #include <cxxabi.h>
 #include <dlfcn.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>

@@ -295,7 +295,7 @@ goroutine* pick_fair(processor& p) noexcept {
       case 1:
         g = p.ready.pop_front();
         break;
-      case 2:
+      default:
         g = p.fresh.pop_front();
         break;
     }

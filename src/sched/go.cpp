@@ -177,8 +177,8 @@ void abort_start(goroutine* g) noexcept {
 }
 
 // UBSan: a forced unwinding has no object that the reference could be bound to.
-[[gnu::no_sanitize("undefined")]] void call_capturing(void (*call)(void*), void* argument,
-                                                      std::exception_ptr& thrown) {
+__attribute__((no_sanitize("undefined"))) void call_capturing(void (*call)(void*), void* argument,
+                                                              std::exception_ptr& thrown) {
   try {
     call(argument);
   } catch (const abi::__forced_unwind&) {

@@ -157,7 +157,8 @@ std::string engine::table() const {
   std::size_t number = 0;
   std::int64_t last_ns = 0;
   for (const event& e : events_) {
-    if (++number > lines_shown / 2 && number + lines_shown / 2 <= events_.size()) {
+    ++number;
+    if (number > lines_shown / 2 && number + lines_shown / 2 <= events_.size()) {
       if (number == lines_shown / 2 + 1) {
         out += " ... " + std::to_string(events_.size() - lines_shown) + " more ...\n";
       }

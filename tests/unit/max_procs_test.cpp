@@ -253,7 +253,9 @@ TEST_F(max_procs, timers_of_retired_processors_fire) {
         ++woke;
       });
     }
-    EXPECT_TRUE(weft::test::until_waiting(n, weft::detail::wait_reason::sleep) || woke > 0);
+    EXPECT_TRUE(weft::test::eventually([&] {
+      return weft::test::count_waiting(weft::detail::wait_reason::sleep) >= n || woke > 0;
+    }));
     weft::max_procs(1);
     all.wait();
     EXPECT_EQ(woke, static_cast<int>(n));

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-extern "C" void weft_goroutine_entry();
-
 namespace weft::arch {
 
 // Every register but sp and x29 (saved by hand). x18 is the platform's on other systems; on Linux

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-extern "C" void weft_goroutine_entry();
-
 namespace weft::arch {
 
 #ifdef __AVX512F__
