@@ -41,19 +41,16 @@ test-asan: setup ## the same, with AddressSanitizer and UndefinedBehaviorSanitiz
 	$(call build,asan)
 	ctest --preset asan --parallel $(TEST_JOBS)
 
-# Model tests have one thread, and know no processor but their own.
-MANY_THREADS := -LE '^model$$'
-
-test-tsan: setup ## the same, with ThreadSanitizer, but for model tests
+test-tsan: setup ## the same, with ThreadSanitizer
 	$(call build,tsan)
-	$(NO_ASLR) ctest --preset tsan --parallel $(TEST_JOBS) $(MANY_THREADS)
+	$(NO_ASLR) ctest --preset tsan --parallel $(TEST_JOBS)
 
 # GoogleTest's death tests start their own binary anew, which the kernel cannot without the emulator.
 AARCH64_EXCEPT := ^stress\.exit_test$$
 
 test-aarch64: setup-ci ## the same, for aarch64 under qemu
 	$(call build,aarch64)
-	ctest --preset aarch64 --parallel $(TEST_JOBS) $(MANY_THREADS) -E '$(AARCH64_EXCEPT)'
+	ctest --preset aarch64 --parallel $(TEST_JOBS) -E '$(AARCH64_EXCEPT)'
 
 test-clang: setup-ci ## the same, with clang++-19
 	$(call build,clang)

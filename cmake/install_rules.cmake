@@ -4,11 +4,25 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS weft EXPORT weft-targets)
+# The test library is a component of its own: find_package(weft COMPONENTS test).
+if(TARGET weft_test)
+  install(TARGETS weft_test EXPORT weft-test-targets)
+endif()
 install(DIRECTORY include/weft DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING
         PATTERN "*.hpp")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${package_dir})
+set(WEFT_TEST_USES_GTEST OFF)
+if(TARGET weft_test)
+  install(EXPORT weft-test-targets NAMESPACE weft:: DESTINATION ${package_dir})
+  if(TARGET GTest::gtest)
+    set(WEFT_TEST_USES_GTEST ON)
+    set(WEFT_TEST_PC_REQUIRES "weft gtest")
+  else()
+    set(WEFT_TEST_PC_REQUIRES "weft")
+  endif()
+endif()
 configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake
                               INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a new minor version may break its users.
@@ -37,3 +51,8 @@ string(REGEX REPLACE "/$" "" WEFT_PC_PREFIX "${WEFT_PC_PREFIX}")
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TARGET weft_test)
+  configure_file(cmake/weft_test.pc.in weft_test.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/weft_test.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

@@ -25,6 +25,7 @@ step(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${WORK_DIR}/cmake -G ${GEN
      -DCMAKE_BUILD_TYPE=${BUILD_TYPE} -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${prefix})
 step(${CMAKE_COMMAND} --build ${WORK_DIR}/cmake)
 step(${WORK_DIR}/cmake/consumer)
+step(${WORK_DIR}/cmake/test_consumer)
 
 set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
 execute_process(COMMAND ${PKG_CONFIG} --cflags --libs weft OUTPUT_VARIABLE flags
@@ -33,3 +34,11 @@ separate_arguments(flags UNIX_COMMAND "${flags}")
 step(${CXX} -std=c++23 ${CMAKE_CURRENT_LIST_DIR}/consumer.cpp -o ${WORK_DIR}/consumer ${flags}
      -Wl,-rpath,${prefix}/${LIBDIR})
 step(${WORK_DIR}/consumer)
+
+# GoogleTest has a library of its own on the path of the linker.
+execute_process(COMMAND ${PKG_CONFIG} --cflags --libs weft_test OUTPUT_VARIABLE flags
+                OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+separate_arguments(flags UNIX_COMMAND "${flags}")
+step(${CXX} -std=c++23 ${CMAKE_CURRENT_LIST_DIR}/test_consumer.cpp -o ${WORK_DIR}/test_consumer
+     ${flags})
+step(${WORK_DIR}/test_consumer)
