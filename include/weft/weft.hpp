@@ -1,5 +1,7 @@
 // weft/weft.hpp: everything but weft/test.hpp and weft/http.hpp.
 #pragma once
 
-#include <weft/go.hpp>    // IWYU pragma: export
-#include <weft/sync.hpp>  // IWYU pragma: export
+#include <weft/chan.hpp>    // IWYU pragma: export
+#include <weft/go.hpp>      // IWYU pragma: export
+#include <weft/select.hpp>  // IWYU pragma: export
+#include <weft/sync.hpp>    // IWYU pragma: export

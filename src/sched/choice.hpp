@@ -9,8 +9,9 @@
 namespace weft::sched {
 
 enum class choice : std::uint8_t {
-  victim,  // whom to steal from first
-  stride,  // in which order to go on from there
+  victim,      // whom to steal from first
+  stride,      // in which order to go on from there
+  ready_case,  // of a select, which of those that are ready
 };
 
 // Returns: a number below `n`. Requires: n > 0; the caller holds `p`.

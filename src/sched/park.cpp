@@ -3,6 +3,8 @@
 
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/random.hpp"
+#include "sched/choice.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/switch.hpp"
@@ -101,7 +103,19 @@ goroutine* prepare_park(wait_reason reason) {
     sched::ensure_started();
     return sched::this_thread_record();
   }
-  m = sched::enter(m);
+  (void)sched::enter(m);
+  return prepare_park_inside(reason);
+}
+
+goroutine* prepare_park_inside(wait_reason reason) noexcept {
+  machine* const m = sched::this_machine();
+  if (m == nullptr) [[unlikely]] {
+    if (sched::simulation* const s = sched::this_simulation()) {
+      s->prepare_park_inside(reason);
+      return s->self();
+    }
+    return sched::this_thread_record();
+  }
   goroutine* const g = m->g;
   g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
   g->set_status(state::waiting);
@@ -212,6 +226,15 @@ void free_block(void* block) noexcept {
     if (kept) return;
   }
   ::operator delete(block, block_bytes);
+}
+
+std::uint32_t choose_inside(std::uint32_t n) noexcept {
+  if (machine* const m = sched::this_machine()) {
+    return sched::choose(*m->p, sched::choice::ready_case, n);
+  }
+  if (sched::simulation* const s = sched::this_simulation()) return s->choose(n);
+  thread_local base::random random{reinterpret_cast<std::uintptr_t>(&random)};
+  return random.below(n);
 }
 
 constinit std::atomic<bool> simulating{false};

@@ -30,6 +30,7 @@ class simulation {
 
   virtual goroutine* self() noexcept = 0;
   virtual void prepare_park(detail::wait_reason reason) noexcept = 0;
+  virtual void prepare_park_inside(detail::wait_reason reason) noexcept = 0;  // no point
   virtual void cancel_park() noexcept = 0;
   virtual void park() noexcept = 0;
   // From any thread: a simulation does not suffer wake-ups from outside, and says so.

@@ -618,6 +618,10 @@ bool engine::check_expectations() {
 
 void engine::prepare_park(weft::detail::wait_reason reason) noexcept {
   point(nullptr);
+  prepare_park_inside(reason);
+}
+
+void engine::prepare_park_inside(weft::detail::wait_reason reason) noexcept {
   strand& me = *current_;
   me.reason.store(reason, std::memory_order_relaxed);
   me.set_status(sched::state::waiting);

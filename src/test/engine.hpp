@@ -164,6 +164,7 @@ class engine final : public sched::simulation, public state_source {
   [[noreturn]] void exited() override;
   sched::goroutine* self() noexcept override { return current_; }
   void prepare_park(weft::detail::wait_reason reason) noexcept override;
+  void prepare_park_inside(weft::detail::wait_reason reason) noexcept override;
   void cancel_park() noexcept override;
   void park() noexcept override;
   void ready(sched::goroutine* g) noexcept override;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -201,10 +202,127 @@ figure start() {
   return {late[250]};
 }
 
+figure pingpong() {
+  constexpr int n = 1'000'000;
+  weft::chan<int> a;
+  weft::chan<int> b;
+  const stopwatch watch;
+  weft::go([a, b] {
+    for (int i = 0; i < n; ++i) b.send(*a.recv());
+  });
+  std::int64_t sum = 0;
+  for (int i = 0; i < n; ++i) {
+    a.send(i);
+    sum += *b.recv();
+  }
+  require(sum == std::int64_t{n} * (n - 1) / 2, "pingpong");
+  return {watch.ns_per(n)};
+}
+
+figure buffered() {
+  constexpr int n = 10'000'000;
+  weft::chan<int> c(128);
+  const stopwatch watch;
+  weft::go([c] {
+    for (int i = 0; i < n; ++i) c.send(i);
+    c.close();
+  });
+  std::int64_t sum = 0;
+  for (const int v : c) sum += v;
+  require(sum == std::int64_t{n} * (n - 1) / 2, "buffered");
+  return {watch.ns_per(n)};
+}
+
+figure mpmc() {
+  constexpr int n = 1'000'000;
+  weft::chan<int> c(128);
+  const stopwatch watch;
+  weft::wait_group producers;
+  weft::wait_group consumers;
+  std::atomic<std::int64_t> sum{0};
+  for (int g = 0; g < 4; ++g) {
+    producers.go([c] {
+      for (int i = 0; i < n; ++i) c.send(i);
+    });
+    consumers.go([c, &sum] {
+      std::int64_t mine = 0;
+      for (const int v : c) mine += v;
+      sum.fetch_add(mine, std::memory_order_relaxed);
+    });
+  }
+  producers.wait();
+  c.close();
+  consumers.wait();
+  require(sum == 4 * (std::int64_t{n} * (n - 1) / 2), "mpmc");
+  return {watch.ns_per(4.0 * n)};
+}
+
+figure select_case() {
+  constexpr int n = 1'000'000;
+  weft::chan<int> a;
+  weft::chan<int> b;
+  const stopwatch watch;
+  for (const weft::chan<int>& c : {a, b}) {
+    weft::go([c] {
+      for (int i = 0; i < n; ++i) c.send(i);
+    });
+  }
+  std::int64_t sum = 0;
+  const auto add = [&sum](std::optional<int> v) { sum += *v; };
+  for (int i = 0; i < 2 * n; ++i) weft::select(weft::recv(a, add), weft::recv(b, add));
+  require(sum == std::int64_t{n} * (n - 1), "select");
+  return {watch.ns_per(2.0 * n)};
+}
+
+void skynet_node(const weft::chan<std::int64_t>& c, std::int64_t number, std::int64_t size) {
+  if (size == 1) return c.send(number);
+  const weft::chan<std::int64_t> children;
+  for (int i = 0; i < 10; ++i) {
+    weft::go(skynet_node, children, number + i * (size / 10), size / 10);
+  }
+  std::int64_t sum = 0;
+  for (int i = 0; i < 10; ++i) sum += *children.recv();
+  c.send(sum);
+}
+
+figure skynet() {
+  const stopwatch watch;
+  const weft::chan<std::int64_t> c;
+  weft::go(skynet_node, c, std::int64_t{0}, std::int64_t{1'000'000});
+  require(*c.recv() == 499'999'500'000, "skynet");
+  return {watch.ns() / 1e6, "ms"};
+}
+
+figure pipe(int size) {
+  const int n = 40'000'000 / (size + 200);
+  weft::chan<int> c(128);
+  const stopwatch watch;
+  weft::go([c, n, size] {
+    for (int i = 0; i < n; ++i) {
+      work(size);
+      c.send(i);
+    }
+    c.close();
+  });
+  std::int64_t sum = 0;
+  for (const int v : c) {
+    work(size);
+    sum += v;
+  }
+  require(sum == std::int64_t{n} * (n - 1) / 2, "pipe");
+  return {watch.ns_per(n)};
+}
+
 figure measure(std::string_view name) {
   if (name == "spawn") return spawn();
   if (name == "yield") return yield();
   if (name == "fib") return fib_case();
+  if (name == "pingpong") return pingpong();
+  if (name == "buffered") return buffered();
+  if (name == "mpmc") return mpmc();
+  if (name == "select") return select_case();
+  if (name == "skynet") return skynet();
+  if (name.starts_with("pipe")) return pipe(std::atoi(name.data() + 4));
   if (name == "sleep") return sleep_case();
   if (name == "parked") return parked();
   if (name == "idle") return idle();
@@ -218,11 +336,12 @@ figure measure(std::string_view name) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fprintf(stderr,
-                 "usage: %s CASE PROCESSORS\n"
-                 "cases: spawn yield fib sleep parked idle start grain200 grain1000 grain5000 "
-                 "grain20000\n",
-                 argv[0]);
+    std::fprintf(
+        stderr,
+        "usage: %s CASE PROCESSORS\n"
+        "cases: spawn yield pingpong buffered mpmc select skynet fib sleep parked idle start "
+        "grainN pipeN (N: 200 1000 5000 20000)\n",
+        argv[0]);
     return 2;
   }
   const int procs = std::atoi(argv[2]);

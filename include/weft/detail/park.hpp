@@ -58,6 +58,9 @@ WEFT_API std::string_view to_string(wait_reason reason) noexcept;
 // Enters the runtime and marks the caller as waiting. Returns: the caller.
 WEFT_API goroutine* prepare_park(wait_reason reason);
 
+// The same for a caller that is inside already, perhaps with a lock of its own.
+WEFT_API goroutine* prepare_park_inside(wait_reason reason) noexcept;
+
 // Undoes prepare_park. Requires: nobody can find the caller any more.
 WEFT_API void cancel_park() noexcept;
 
@@ -93,6 +96,9 @@ class runtime_section {
 inline constexpr std::size_t block_bytes = 128;
 WEFT_API void* allocate_block();
 WEFT_API void free_block(void* block) noexcept;
+
+// Returns: a number below n, by chance, or as a test chooses. Requires: inside the runtime; n > 0.
+WEFT_API std::uint32_t choose_inside(std::uint32_t n) noexcept;
 
 // One turn of a loop that waits for another thread to leave a short critical section.
 WEFT_API void relax(int turn) noexcept;

@@ -1,0 +1,340 @@
+// weft/chan.hpp: typed channels between goroutines, and between goroutines and plain threads.
+//
+// A chan<T> is a handle; a copy is another handle on the same channel, which lives while a handle
+// does. Dropping the last one closes nothing and destroys what is inside. Every member may be
+// called from any number of goroutines and threads at once.
+//
+// Values are received in the order in which they were sent, and whoever waits is served in the
+// order in which it came. If T's move throws, the exception leaves the call that moved, and the
+// value stays with its sender or in the channel.
+#pragma once
+
+#include <weft/detail/chan_core.hpp>
+#include <weft/detail/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <expected>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+enum class chan_status { ok, full, empty, closed };
+
+class WEFT_API closed_channel : public std::logic_error {
+ public:
+  explicit closed_channel(const char* what);
+};
+class WEFT_API nil_channel : public std::logic_error {
+ public:
+  explicit nil_channel(const char* what);
+};
+
+template <class T>
+class chan;
+template <class T>
+class sender;
+template <class T>
+class receiver;
+
+namespace detail {
+
+[[noreturn]] WEFT_API void throw_closed_send();
+[[noreturn]] WEFT_API void throw_closed_twice();
+[[noreturn]] WEFT_API void throw_nil_close();
+[[noreturn]] WEFT_API void wait_for_ever(wait_reason reason);
+
+// A counted reference to a channel; null is the nil channel.
+class chan_ref {
+ public:
+  chan_ref() noexcept = default;
+  explicit chan_ref(chan_core* owned) noexcept : core_(owned) {}
+  chan_ref(const chan_ref& other) noexcept : core_(other.core_) {
+    if (core_ != nullptr) core_->retain();
+  }
+  chan_ref(chan_ref&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  chan_ref& operator=(chan_ref other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~chan_ref() {
+    if (core_ != nullptr) core_->release();
+  }
+  chan_core* get() const noexcept { return core_; }
+  bool operator==(const chan_ref&) const = default;
+
+ private:
+  chan_core* core_ = nullptr;
+};
+
+// A T on its way into a channel, as an element. Owns it until it is sent.
+template <class T>
+class outgoing {
+  using element_type = chan_element<T>;
+
+ public:
+  template <class U>
+  explicit outgoing(U&& value) {
+    if constexpr (element_type::is_inline) {
+      ::new (static_cast<void*>(element_)) T(std::forward<U>(value));
+    } else {
+      element_type::put_box(element_, new typename element_type::box(std::forward<U>(value)));
+    }
+  }
+  outgoing(const outgoing&) = delete;
+  outgoing& operator=(const outgoing&) = delete;
+  ~outgoing() {
+    if constexpr (!element_type::is_inline) element_type::destroy(element_);
+  }
+
+  void* element() noexcept { return element_; }
+  void sent() noexcept {
+    if constexpr (!element_type::is_inline) element_type::put_box(element_, nullptr);
+  }
+  // It was not sent: the value goes back to where it came from.
+  void return_to(T& value) {
+    if constexpr (element_type::is_inline) {
+      return;
+    } else if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_move_assignable_v<T>) {
+      std::destroy_at(std::addressof(value));
+      std::construct_at(std::addressof(value), std::move(element_type::box_in(element_)->value));
+    } else {
+      value = std::move(element_type::box_in(element_)->value);
+    }
+  }
+
+ private:
+  alignas(chan_word) std::byte element_[element_type::words * chan_word] = {};
+};
+
+// Room for an element that comes out of a channel.
+template <class T>
+class incoming {
+  using element_type = chan_element<T>;
+
+ public:
+  void* element() noexcept { return element_; }
+
+  // Requires: it was filled. If the move throws, the value goes back into the channel.
+  template <class Use>
+  decltype(auto) take(chan_core* from, Use&& use) {
+    if constexpr (element_type::is_inline) {
+      return std::forward<Use>(use)(std::move(*std::launder(reinterpret_cast<T*>(element_))));
+    } else {
+      struct keeper {
+        typename element_type::box* box;
+        chan_core* from;
+        ~keeper() {
+          if (box != nullptr) from->put_back(box);
+        }
+      };
+      keeper k{element_type::box_in(element_), from};
+      auto result = std::forward<Use>(use)(std::move(k.box->value));
+      delete std::exchange(k.box, nullptr);
+      return result;
+    }
+  }
+  // Nobody wants it.
+  void drop() {
+    if constexpr (!element_type::is_inline) element_type::destroy(element_);
+  }
+
+ private:
+  alignas(chan_word) std::byte element_[element_type::words * chan_word] = {};
+};
+
+template <class T>
+std::optional<T> to_optional(T&& value) {
+  return std::optional<T>(std::move(value));
+}
+
+// What chan, sender and receiver have in common.
+template <class T>
+class chan_handle {
+ public:
+  // How many values wait, at some instant of the call. For display, not for decisions.
+  std::size_t size() const noexcept { return ref_.get() != nullptr ? ref_.get()->size_hint() : 0; }
+  std::size_t capacity() const noexcept {
+    return ref_.get() != nullptr ? ref_.get()->capacity() : 0;
+  }
+  // Whether it is not the nil channel.
+  explicit operator bool() const noexcept { return ref_.get() != nullptr; }
+
+  // For select.
+  chan_core* core() const noexcept { return ref_.get(); }
+
+ protected:
+  chan_handle() noexcept = default;
+  explicit chan_handle(chan_ref ref) noexcept : ref_(std::move(ref)) {}
+
+  void do_send(T&& value) const {
+    if (ref_.get() == nullptr) wait_for_ever(wait_reason::chan_send_nil);
+    outgoing<T> out(std::move(value));
+    if (ref_.get()->send(out.element()) == chan_outcome::closed) throw_closed_send();
+    out.sent();
+  }
+
+  chan_status do_try_send(T& value) const {
+    chan_core* const c = ref_.get();
+    if (c == nullptr) return chan_status::full;
+    if constexpr (!chan_element<T>::is_inline) {
+      // Before anything is moved.
+      if (c->closed_hint()) return chan_status::closed;
+      if (!c->could_send()) return chan_status::full;
+    }
+    outgoing<T> out(std::move(value));
+    switch (c->try_send(out.element())) {
+      case chan_outcome::done:
+        out.sent();
+        return chan_status::ok;
+      case chan_outcome::closed:
+        out.return_to(value);
+        return chan_status::closed;
+      case chan_outcome::would_wait:
+        break;
+    }
+    out.return_to(value);
+    return chan_status::full;
+  }
+
+  std::optional<T> do_recv() const {
+    chan_core* const c = ref_.get();
+    if (c == nullptr) wait_for_ever(wait_reason::chan_receive_nil);
+    incoming<T> in;
+    if (c->receive(in.element()) == chan_outcome::closed) return std::nullopt;
+    return in.take(c, to_optional<T>);
+  }
+
+  std::expected<T, chan_status> do_try_recv() const {
+    chan_core* const c = ref_.get();
+    if (c == nullptr) return std::unexpected(chan_status::empty);
+    incoming<T> in;
+    switch (c->try_receive(in.element())) {
+      case chan_outcome::done:
+        return in.take(c,
+                       [](T&& value) { return std::expected<T, chan_status>(std::move(value)); });
+      case chan_outcome::closed:
+        return std::unexpected(chan_status::closed);
+      case chan_outcome::would_wait:
+        break;
+    }
+    return std::unexpected(chan_status::empty);
+  }
+
+  void do_close() const {
+    if (ref_.get() == nullptr) throw_nil_close();
+    if (!ref_.get()->close()) throw_closed_twice();
+  }
+
+  chan_ref ref_;
+};
+
+// for (auto v : c): receives until the channel is closed.
+template <class T>
+class chan_iterator {
+ public:
+  using value_type = T;
+  using difference_type = std::ptrdiff_t;
+  using iterator_concept = std::input_iterator_tag;
+
+  explicit chan_iterator(receiver<T> from) : from_(std::move(from)), value_(from_.recv()) {}
+
+  // May be moved from: each value is seen once.
+  T&& operator*() const noexcept { return std::move(*value_); }
+  chan_iterator& operator++() {
+    value_ = from_.recv();
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const noexcept { return !value_.has_value(); }
+
+ private:
+  receiver<T> from_;
+  mutable std::optional<T> value_;
+};
+
+}  // namespace detail
+
+// Requires: T can be moved; a pure signal is chan<std::monostate>.
+template <class T>
+class chan : public detail::chan_handle<T> {
+  static_assert(std::is_object_v<T> && !std::is_const_v<T>, "a channel carries objects");
+  static_assert(std::is_move_constructible_v<T>, "what a channel carries can be moved");
+
+ public:
+  // Unbuffered: every send meets its receiver.
+  chan() : chan(std::size_t{0}) {}
+  // Makes a channel that holds up to `capacity` values. Throws: std::length_error, std::bad_alloc.
+  explicit chan(std::size_t capacity)
+      : detail::chan_handle<T>(
+            detail::chan_ref(detail::chan_core::make(capacity, detail::chan_element<T>::shape))) {}
+  // The nil channel: blocks for ever, never ready in a select.
+  template <std::same_as<std::nullptr_t> N>
+  explicit(false) chan(N) noexcept {}
+
+  // Delivers `v`, waiting while the channel is full. Throws: closed_channel, also if the channel is
+  // closed during the wait. Blocks: the goroutine; for ever on the nil channel.
+  void send(T v) const { this->do_send(std::move(v)); }
+
+  // Returns: the next value, or nothing once the channel is closed and drained. Blocks: the
+  // goroutine; for ever on the nil channel.
+  std::optional<T> recv() const { return this->do_recv(); }
+
+  // Never wait. `v` is moved from only if the result is ok. The nil channel is full, and empty.
+  chan_status try_send(T& v) const { return this->do_try_send(v); }
+  chan_status try_send(T&& v) const { return this->do_try_send(v); }
+  std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
+
+  // Everyone who waits goes on; values inside can still be received.
+  // Throws: closed_channel if it is closed already, nil_channel if it is nil.
+  void close() const { this->do_close(); }
+
+  bool operator==(const chan& other) const noexcept { return this->ref_ == other.ref_; }
+
+  auto begin() const { return detail::chan_iterator<T>(receiver<T>(*this)); }
+  std::default_sentinel_t end() const noexcept { return {}; }
+
+ private:
+  friend class sender<T>;
+  friend class receiver<T>;
+};
+
+// The end of a channel that is sent to.
+template <class T>
+class sender : public detail::chan_handle<T> {
+ public:
+  explicit(false) sender(const chan<T>& c) noexcept : detail::chan_handle<T>(c.ref_) {}
+  template <std::same_as<std::nullptr_t> N>
+  explicit(false) sender(N) noexcept {}
+
+  void send(T v) const { this->do_send(std::move(v)); }
+  chan_status try_send(T& v) const { return this->do_try_send(v); }
+  chan_status try_send(T&& v) const { return this->do_try_send(v); }
+  void close() const { this->do_close(); }
+
+  bool operator==(const sender& other) const noexcept { return this->ref_ == other.ref_; }
+};
+
+// The end of a channel that is received from.
+template <class T>
+class receiver : public detail::chan_handle<T> {
+ public:
+  explicit(false) receiver(const chan<T>& c) noexcept : detail::chan_handle<T>(c.ref_) {}
+  template <std::same_as<std::nullptr_t> N>
+  explicit(false) receiver(N) noexcept {}
+
+  std::optional<T> recv() const { return this->do_recv(); }
+  std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
+
+  bool operator==(const receiver& other) const noexcept { return this->ref_ == other.ref_; }
+
+  auto begin() const { return detail::chan_iterator<T>(*this); }
+  std::default_sentinel_t end() const noexcept { return {}; }
+};
+
+}  // namespace weft

@@ -1,0 +1,196 @@
+// chan_core.hpp: the untyped channel; chan<T> and select are typed shells over it.
+//
+// A channel moves elements of a fixed number of 8-byte words. A T that is trivially copyable and
+// small is its own element; any other travels in a box on the heap, and the element is the box's
+// address. So nothing of the user's runs under a channel's lock: boxes are filled before an element
+// is handed over and emptied after, by whoever owns it at that time, and may throw there.
+//
+// A channel has a ring of elements and two queues of waiters, one of which is always empty. A
+// waiter lies on the stack of the goroutine (or thread) that waits, with the element it sends or
+// room for the one it receives.
+//
+//   send      to the first waiting receiver, into its room; else into the ring; else waits
+//   receive   from the ring, and then the first waiting sender's element moves up into the ring;
+//             else from the first waiting sender; else waits
+//   close     all who wait go on, empty-handed
+//
+// Waiters of a select have a wait_set in common. Whoever takes one out of a queue claims the set,
+// by one compare-exchange of `fired`, or passes it over: somebody else was first.
+//
+// Invariants:
+//   I1  Receivers wait only if the ring is empty; senders only if it is full.
+//   I2  A waiter is in its channel's queue exactly while `queued`; both are guarded by the lock.
+//   I3  After a waiter has been taken out (and its set claimed) its owner goes on only after
+//       ready(); until then whoever took it may use it.
+//
+// Locks: a channel's lock is a spin lock, held inside the runtime only, for a few instructions. A
+// select that has to wait takes those of all its channels, in the order of their addresses.
+//
+// Memory order:
+//   [N1] unlock's release -> lock's acquire: everything of the channel.
+//   [N2] claim's acquire-release of fired: whoever claims a set has seen what its owner wrote.
+//   count_, closed_ and the heads of the queues are read as hints without the lock (relaxed), by
+//   operations that do not wait: what they fail on was so at some instant of the call.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/park.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace weft::detail {
+
+class chan_core;
+
+// What the waiters of one select share.
+struct wait_set {
+  static constexpr std::uint32_t none = 0;
+  static constexpr std::uint32_t timeout = ~std::uint32_t{0};
+
+  std::atomic<std::uint32_t> fired{none};  // [N2] 1 + the index of the case, or timeout
+
+  bool claim(std::uint32_t value) noexcept {
+    std::uint32_t expected = none;
+    return fired.compare_exchange_strong(expected, value, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed);  // [N2]
+  }
+};
+
+// One goroutine's or thread's place in the queue of one channel.
+struct chan_waiter {
+  chan_waiter* next = nullptr;      // guarded by the channel's lock
+  chan_waiter* previous = nullptr;  // guarded by the channel's lock
+  goroutine* who = nullptr;
+  void* element = nullptr;  // what it sends, or where to put what it receives
+  wait_set* set = nullptr;  // null: it waits for this channel alone
+  std::uint32_t index = 0;  // of the case in its select
+  bool queued = false;      // I2
+  bool done = false;        // written by whoever takes it: false if the channel was closed
+};
+
+struct chan_queue {
+  std::atomic<chan_waiter*> head{nullptr};  // guarded by the lock; others read it as a hint
+  chan_waiter* tail = nullptr;              // guarded by the lock
+};
+
+// A value in its box. The base links boxes that were put back.
+struct chan_box_base {
+  chan_box_base* next = nullptr;
+};
+template <class T>
+struct chan_box : chan_box_base {
+  template <class... A>
+  explicit chan_box(A&&... args) : value(std::forward<A>(args)...) {}
+  T value;
+};
+
+enum class chan_outcome : std::uint8_t { done, closed, would_wait };
+
+inline constexpr std::size_t chan_word = 8;  // bytes; elements consist of whole words
+
+struct chan_shape {
+  std::uint32_t words;                      // of an element
+  void (*destroy)(void* element) noexcept;  // null: nothing to do
+};
+
+class WEFT_API chan_core {
+ public:
+  // Throws: std::length_error, std::bad_alloc.
+  static chan_core* make(std::size_t capacity, const chan_shape& shape);
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release() noexcept {
+    // acq_rel: the last one sees what all others did.
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+  }
+
+  // Blocks: the goroutine. Returns: done or closed; the element is taken over only if done.
+  chan_outcome send(void* element);
+  // Fills `element`. Returns: done or closed.
+  chan_outcome receive(void* element);
+  chan_outcome try_send(void* element);
+  chan_outcome try_receive(void* element);
+  // Returns: false if it was closed already.
+  bool close();
+  // Puts a box back in front of all others: its value could not be moved out.
+  void put_back(chan_box_base* box);
+
+  std::size_t size_hint() const noexcept { return count_.load(std::memory_order_relaxed); }
+  std::size_t capacity() const noexcept { return capacity_; }
+  // Whether a send would not have to wait, at some instant of the call.
+  bool could_send() const noexcept { return can_send_hint(); }
+  bool could_receive() const noexcept { return can_receive_hint(); }
+  bool closed_hint() const noexcept { return closed_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class chan_select;
+
+  chan_core(std::size_t capacity, const chan_shape& shape) noexcept
+      : capacity_(capacity), shape_(&shape) {}
+  ~chan_core() = default;
+  void destroy() noexcept;
+
+  void lock() noexcept;
+  void unlock() noexcept { lock_.store(0, std::memory_order_release); }  // [N1]
+
+  std::byte* slot(std::size_t i) noexcept {
+    return reinterpret_cast<std::byte*>(this + 1) + i * shape_->words * chan_word;
+  }
+  void copy(void* to, const void* from) const noexcept;
+
+  bool can_send_hint() const noexcept;
+  bool can_receive_hint() const noexcept;
+
+  // Under the lock. The waiter that was served, if any, has to be readied after the unlock.
+  chan_outcome send_locked(void* element, const wait_set* own, chan_waiter*& served) noexcept;
+  chan_outcome receive_locked(void* element, const wait_set* own, chan_waiter*& served) noexcept;
+  static chan_waiter* take_locked(chan_queue& q, const wait_set* own) noexcept;
+  static void push_locked(chan_queue& q, chan_waiter* w) noexcept;
+  static void remove_locked(chan_queue& q, chan_waiter* w) noexcept;
+  void push_ring_locked(const void* element) noexcept;
+  void pop_ring_locked(void* element) noexcept;
+
+  std::atomic<std::uint32_t> lock_{0};
+  std::atomic<std::uint32_t> references_{1};
+  std::atomic<std::size_t> count_{0};  // in the ring and put back; guarded by the lock; a hint else
+  std::size_t head_ = 0;               // of the ring; guarded by the lock
+  std::size_t ring_count_ = 0;         // guarded by the lock
+  const std::size_t capacity_;
+  const chan_shape* const shape_;
+  chan_box_base* returned_ = nullptr;  // guarded by the lock
+  std::atomic<bool> closed_{false};    // guarded by the lock; a hint else
+  chan_queue receivers_;
+  chan_queue senders_;
+};
+
+// How a T travels.
+template <class T>
+struct chan_element {
+  static constexpr std::size_t inline_bytes_max = 64;
+  static constexpr bool is_inline = std::is_trivially_copyable_v<T> &&
+                                    std::is_trivially_destructible_v<T> &&
+                                    sizeof(T) <= inline_bytes_max && alignof(T) <= chan_word;
+  static constexpr std::size_t words = is_inline ? (sizeof(T) + chan_word - 1) / chan_word : 1;
+  using box = chan_box<T>;
+
+  // The box whose address an element is.
+  static box* box_in(const void* element) noexcept {
+    chan_box_base* base = nullptr;
+    std::memcpy(&base, element, sizeof base);
+    return static_cast<box*>(base);
+  }
+  static void put_box(void* element, chan_box_base* b) noexcept {
+    std::memcpy(element, &b, sizeof b);
+  }
+  static void destroy(void* element) noexcept { delete box_in(element); }
+  static constexpr chan_shape shape{static_cast<std::uint32_t>(words),
+                                    is_inline ? nullptr : &destroy};
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,399 @@
+// weft/select.hpp: waiting for one of several channels.
+//
+//     select(recv(requests, [&](std::optional<request> r) { ... }),   // nothing: closed
+//            send(replies, reply, [&] { ... }),
+//            after(100ms, [&] { ... }),
+//            otherwise([&] { ... }));                                  // Go's default
+//
+// Returns the index of the case taken; among ready cases the choice is uniformly random; handlers
+// run in the caller, after the select is over. A handler may be left out, that of recv may take
+// nothing, and a bare receiver or channel stands for recv of it. With no case it blocks for ever.
+#pragma once
+
+#include <weft/chan.hpp>
+#include <weft/detail/config.hpp>
+#include <weft/detail/select_core.hpp>
+#include <weft/go.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+namespace detail {
+
+struct no_handler {
+  void operator()() const noexcept {}
+};
+
+template <class T, class F>
+class receive_case {
+  static_assert(std::is_invocable_v<F&, std::optional<T>> || std::is_invocable_v<F&>,
+                "the handler of recv takes a std::optional<T>, or nothing");
+
+ public:
+  receive_case(const chan_handle<T>& c, F handler) : handler_(std::move(handler)) {
+    untyped_.channel = c.core();
+    if (untyped_.channel != nullptr) untyped_.channel->retain();
+  }
+  receive_case(receive_case&& other) noexcept(std::is_nothrow_move_constructible_v<F>)
+      : handler_(std::move(other.handler_)) {
+    untyped_.channel = std::exchange(other.untyped_.channel, nullptr);
+  }
+  ~receive_case() {
+    if (untyped_.channel != nullptr) untyped_.channel->release();
+  }
+
+  select_case* prepare() {
+    untyped_.element = in_.element();
+    untyped_.what = select_case::kind::receive;
+    return &untyped_;
+  }
+  void put_aside() noexcept {}
+  void finish() {
+    if constexpr (std::is_invocable_v<F&, std::optional<T>>) {
+      std::optional<T> value;
+      if (untyped_.outcome == chan_outcome::done) {
+        value = in_.take(untyped_.channel, to_optional<T>);
+      }
+      std::invoke(handler_, std::move(value));
+    } else {
+      if (untyped_.outcome == chan_outcome::done) in_.drop();
+      std::invoke(handler_);
+    }
+  }
+
+ private:
+  select_case untyped_;
+  incoming<T> in_;
+  F handler_;
+};
+
+template <class T, class U, class F>
+class send_case {
+  static_assert(std::is_invocable_v<F&>, "the handler of a send takes nothing");
+
+ public:
+  // `value` is moved from only if the case is taken, and copied if it is const.
+  send_case(const chan_handle<T>& c, U& value, F handler)
+      : value_(std::addressof(value)), handler_(std::move(handler)) {
+    untyped_.channel = c.core();
+    if (untyped_.channel != nullptr) untyped_.channel->retain();
+  }
+  send_case(send_case&& other) noexcept(std::is_nothrow_move_constructible_v<F>)
+      : value_(other.value_), handler_(std::move(other.handler_)) {
+    untyped_.channel = std::exchange(other.untyped_.channel, nullptr);
+  }
+  ~send_case() {
+    if (untyped_.channel != nullptr) untyped_.channel->release();
+  }
+
+  select_case* prepare() {
+    untyped_.what = select_case::kind::send;
+    if (untyped_.channel == nullptr) return &untyped_;
+    if constexpr (std::is_const_v<U>) {
+      out_.emplace(*value_);
+    } else {
+      out_.emplace(std::move(*value_));
+    }
+    untyped_.element = out_->element();
+    return &untyped_;
+  }
+  // Another case was taken.
+  void put_aside() {
+    if (!out_) return;
+    if constexpr (!std::is_const_v<U>) out_->return_to(*value_);
+    out_.reset();
+  }
+  void finish() {
+    if (untyped_.outcome == chan_outcome::closed) {
+      put_aside();
+      throw_closed_send();
+    }
+    out_->sent();
+    out_.reset();
+    std::invoke(handler_);
+  }
+
+ private:
+  select_case untyped_;
+  U* value_;
+  std::optional<outgoing<T>> out_;
+  F handler_;
+};
+
+template <class F>
+struct after_case {
+  std::int64_t delay_ns;
+  F handler;
+};
+template <class F>
+struct otherwise_case {
+  F handler;
+};
+
+template <class C>
+inline constexpr bool is_after = false;
+template <class F>
+inline constexpr bool is_after<after_case<F>> = true;
+template <class C>
+inline constexpr bool is_otherwise = false;
+template <class F>
+inline constexpr bool is_otherwise<otherwise_case<F>> = true;
+
+[[noreturn]] WEFT_API void throw_two_otherwise();
+
+}  // namespace detail
+
+// A case that receives.
+template <class T, class F = detail::no_handler>
+auto recv(const chan<T>& c, F handler = {}) {
+  return detail::receive_case<T, F>(c, std::move(handler));
+}
+template <class T, class F = detail::no_handler>
+auto recv(const receiver<T>& c, F handler = {}) {
+  return detail::receive_case<T, F>(c, std::move(handler));
+}
+
+// A case that sends x, which must live until the select is over.
+template <class T, class U, class F = detail::no_handler>
+  requires std::is_same_v<std::remove_cvref_t<U>, T>
+auto send(const chan<T>& c, U&& x, F handler = {}) {
+  return detail::send_case<T, std::remove_reference_t<U>, F>(c, x, std::move(handler));
+}
+template <class T, class U, class F = detail::no_handler>
+  requires std::is_same_v<std::remove_cvref_t<U>, T>
+auto send(const sender<T>& c, U&& x, F handler = {}) {
+  return detail::send_case<T, std::remove_reference_t<U>, F>(c, x, std::move(handler));
+}
+
+// A case that is taken if no other was for so long.
+template <class Rep, class Period, class F>
+auto after(std::chrono::duration<Rep, Period> d, F handler) {
+  return detail::after_case<F>{detail::to_ns(d), std::move(handler)};
+}
+
+// A case that is taken if no other is ready. May stand anywhere, once.
+template <class F = detail::no_handler>
+auto otherwise(F handler = {}) {
+  return detail::otherwise_case<F>{std::move(handler)};
+}
+
+namespace detail {
+
+template <class T>
+auto as_case(const chan<T>& c) {
+  return recv(c);
+}
+template <class T>
+auto as_case(const receiver<T>& c) {
+  return recv(c);
+}
+template <class C>
+  requires(is_after<C> || is_otherwise<C> || requires(C& c) { c.prepare(); })
+C as_case(C&& c) {
+  return std::move(c);
+}
+
+// One of a select's cases, of whatever kind.
+class any_case {
+ public:
+  virtual ~any_case() = default;
+  virtual select_case* prepare() { return nullptr; }
+  virtual void put_aside() {}
+  virtual void finish() = 0;
+};
+
+// A run of select over typed cases: prepares them, takes one, returns the others' values.
+template <class Tuple, std::size_t... I>
+std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
+  constexpr std::size_t n = sizeof...(I);
+  constexpr std::size_t nobody = n;
+  select_case* untyped[n > 0 ? n : 1] = {};
+  std::size_t place[n > 0 ? n : 1] = {};  // of each channel case among all
+  std::size_t count = 0;
+  std::size_t default_at = nobody;
+  std::size_t timeout_at = nobody;
+  std::int64_t delay_ns = 0;
+
+  const auto prepare = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+    auto& c = std::get<at>(cases);
+    using type = std::remove_cvref_t<decltype(c)>;
+    if constexpr (is_otherwise<type>) {
+      if (default_at != nobody) throw_two_otherwise();
+      default_at = at;
+    } else if constexpr (is_after<type>) {
+      if (timeout_at == nobody || c.delay_ns < delay_ns) {
+        timeout_at = at;
+        delay_ns = c.delay_ns;
+      }
+    } else {
+      place[count] = at;
+      untyped[count++] = c.prepare();
+    }
+  };
+  const auto put_aside = [&]<std::size_t at>(std::integral_constant<std::size_t, at>,
+                                             std::size_t except) {
+    auto& c = std::get<at>(cases);
+    using type = std::remove_cvref_t<decltype(c)>;
+    if constexpr (!is_otherwise<type> && !is_after<type>) {
+      if (at != except) c.put_aside();
+    }
+  };
+  // If preparing one throws, the values of those before it go back.
+  struct returner {
+    decltype(put_aside)& aside;
+    std::size_t except = nobody;
+    bool armed = true;
+    ~returner() noexcept(false) {
+      if (armed) (aside(std::integral_constant<std::size_t, I>{}, except), ...);
+    }
+  } back{put_aside};
+
+  (prepare(std::integral_constant<std::size_t, I>{}), ...);
+
+  chan_core* scratch[n > 0 ? n : 1];
+  const std::span<select_case* const> span(untyped, count);
+  std::size_t taken = 0;
+  if (default_at != nobody) {
+    taken = chan_select::look(span, scratch);
+    taken = taken == chan_select::none ? default_at : place[taken];
+  } else {
+    const std::int64_t deadline =
+        timeout_at != nobody ? deadline_after(delay_ns) : chan_select::no_deadline;
+    taken = chan_select::wait(span, scratch, deadline);
+    taken = taken == chan_select::none ? timeout_at : place[taken];
+  }
+  back.armed = false;
+  (put_aside(std::integral_constant<std::size_t, I>{}, taken), ...);
+
+  const auto finish = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+    if (at != taken) return;
+    auto& c = std::get<at>(cases);
+    using type = std::remove_cvref_t<decltype(c)>;
+    if constexpr (is_otherwise<type> || is_after<type>) {
+      std::invoke(c.handler);
+    } else {
+      c.finish();
+    }
+  };
+  (finish(std::integral_constant<std::size_t, I>{}), ...);
+  return taken;
+}
+
+}  // namespace detail
+
+// Takes one case. Returns: its index. Throws: closed_channel if it is a send on a closed channel,
+// std::logic_error if there are two otherwise, and what its handler throws. Blocks: the goroutine.
+template <class... Cases>
+std::size_t select(Cases&&... cases) {
+  auto all = std::make_tuple(detail::as_case(std::forward<Cases>(cases))...);
+  return detail::select_among(all, std::index_sequence_for<Cases...>{});
+}
+
+// A select whose cases are known only at run time.
+class selector {
+ public:
+  // Adds a case, of any kind that select takes. A value that is sent must live as long as the
+  // selector waits. Returns: the index of the case. Throws: std::logic_error at a second otherwise.
+  template <class Case>
+  std::size_t add(Case&& c) {
+    auto owned = detail::as_case(std::forward<Case>(c));
+    using type = decltype(owned);
+    const std::size_t index = cases_.size();
+    if constexpr (detail::is_otherwise<type>) {
+      if (default_at_) detail::throw_two_otherwise();
+      cases_.push_back(std::make_unique<handled<type>>(std::move(owned)));
+      default_at_ = index;
+    } else if constexpr (detail::is_after<type>) {
+      const std::int64_t delay_ns = owned.delay_ns;
+      cases_.push_back(std::make_unique<handled<type>>(std::move(owned)));
+      if (!timeout_at_ || delay_ns < delay_ns_) {
+        timeout_at_ = index;
+        delay_ns_ = delay_ns;
+      }
+    } else {
+      cases_.push_back(std::make_unique<on_channel<type>>(std::move(owned)));
+    }
+    return index;
+  }
+
+  // As select; may be repeated.
+  std::size_t wait() {
+    untyped_.clear();
+    places_.clear();
+    returner back{this, cases_.size()};
+    for (std::size_t i = 0; i < cases_.size(); ++i) {
+      if (detail::select_case* const c = cases_[i]->prepare()) {
+        untyped_.push_back(c);
+        places_.push_back(i);
+      }
+    }
+    scratch_.resize(untyped_.size());
+    std::size_t taken = 0;
+    if (default_at_) {
+      taken = detail::chan_select::look(untyped_, scratch_.data());
+      taken = taken == detail::chan_select::none ? *default_at_ : places_[taken];
+    } else {
+      const std::int64_t deadline =
+          timeout_at_ ? detail::deadline_after(delay_ns_) : detail::chan_select::no_deadline;
+      taken = detail::chan_select::wait(untyped_, scratch_.data(), deadline);
+      taken = taken == detail::chan_select::none ? *timeout_at_ : places_[taken];
+    }
+    back.except = taken;
+    back.now();
+    cases_[taken]->finish();
+    return taken;
+  }
+
+ private:
+  template <class C>
+  struct on_channel final : detail::any_case {
+    C typed;
+    explicit on_channel(C&& c) : typed(std::move(c)) {}
+    detail::select_case* prepare() override { return typed.prepare(); }
+    void put_aside() override { typed.put_aside(); }
+    void finish() override { typed.finish(); }
+  };
+  template <class C>
+  struct handled final : detail::any_case {
+    C typed;
+    explicit handled(C&& c) : typed(std::move(c)) {}
+    void finish() override { std::invoke(typed.handler); }
+  };
+  // The values of the cases that were not taken go back, also if preparing one throws.
+  struct returner {
+    selector* self;
+    std::size_t except;
+    bool armed = true;
+    void now() {
+      armed = false;
+      for (std::size_t i = 0; i < self->cases_.size(); ++i) {
+        if (i != except) self->cases_[i]->put_aside();
+      }
+    }
+    ~returner() noexcept(false) {
+      if (armed) now();
+    }
+  };
+
+  std::vector<std::unique_ptr<detail::any_case>> cases_;
+  std::optional<std::size_t> default_at_;
+  std::optional<std::size_t> timeout_at_;
+  std::int64_t delay_ns_ = 0;
+  std::vector<detail::select_case*> untyped_;
+  std::vector<std::size_t> places_;
+  std::vector<detail::chan_core*> scratch_;
+};
+
+}  // namespace weft

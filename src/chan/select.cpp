@@ -1,0 +1,184 @@
+// select.cpp: waiting for one of several channels.
+//
+// First a look at all channels without their locks; if some seem to be ready, one of them is
+// chosen, and only that one locked. If that came too late, or none is, all channels are locked, in
+// the order of their addresses, so that everything is seen at one instant: either a case is ready
+// and taken, or the select enters all queues before anybody can come. The locks are dropped before
+// the goroutine has left its machine (arch/context.hpp, busy).
+//
+// While all locks are held nobody can claim the select, which is why one that finds another select
+// waiting needs to claim only that one: two selects never wait for each other's decision.
+//
+// Whoever claims the set has taken one of its waiters out of its queue; the owner takes out the
+// rest when it runs again. Between the two, others find them, fail to claim the set and drop them.
+#include <weft/detail/select_core.hpp>
+
+#include <algorithm>
+
+namespace weft::detail {
+namespace {
+
+bool seems_ready(const select_case& c) noexcept {
+  if (c.channel == nullptr) return false;
+  return c.what == select_case::kind::send ? c.channel->could_send() : c.channel->could_receive();
+}
+
+bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
+
+void observe_all(touch how, std::span<select_case* const> cases) noexcept {
+  for (const select_case* const c : cases) {
+    if (c->channel != nullptr) observe(how, c->channel);
+  }
+}
+
+}  // namespace
+
+// Requires: inside, the channel's lock.
+bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept {
+  c.outcome = c.what == select_case::kind::send
+                  ? c.channel->send_locked(c.element, nullptr, served)
+                  : c.channel->receive_locked(c.element, nullptr, served);
+  return c.outcome != chan_outcome::would_wait;
+}
+
+// Without locks but for that of the case that seems to be ready. Inside. Returns: `none` if there
+// was none, or it was too late.
+std::size_t chan_select::take_ready(std::span<select_case* const> cases) {
+  std::size_t chosen = none;
+  std::uint32_t ready = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!seems_ready(*cases[i])) continue;
+    ++ready;
+    if (ready == 1 || choose_inside(ready) == 0) chosen = i;  // each with the same chance
+  }
+  if (chosen == none) return none;
+  select_case& c = *cases[chosen];
+  chan_waiter* served = nullptr;
+  c.channel->lock();
+  const bool taken = perform_locked(c, served);
+  c.channel->unlock();
+  if (served != nullptr) ready_inside(served->who);
+  return taken ? chosen : none;
+}
+
+// Returns: how many different channels there are.
+std::size_t chan_select::lock_all(std::span<select_case* const> cases,
+                                  chan_core** channels) noexcept {
+  std::size_t n = 0;
+  for (const select_case* const c : cases) {
+    if (c->channel != nullptr) channels[n++] = c->channel;
+  }
+  std::sort(channels, channels + n);
+  n = static_cast<std::size_t>(std::unique(channels, channels + n) - channels);
+  for (std::size_t i = 0; i < n; ++i) channels[i]->lock();
+  return n;
+}
+
+// Requires: inside, all locks, which are dropped if a case was ready.
+std::size_t chan_select::take_ready_locked(std::span<select_case* const> cases,
+                                           chan_core** channels, std::size_t n) {
+  std::size_t chosen = none;
+  std::uint32_t ready = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!seems_ready(*cases[i])) continue;
+    ++ready;
+    if (ready == 1 || choose_inside(ready) == 0) chosen = i;
+  }
+  // A waiter that seems to be there may belong to a select that has been claimed elsewhere.
+  chan_waiter* served = nullptr;
+  if (chosen != none && !perform_locked(*cases[chosen], served)) {
+    chosen = none;
+    for (std::size_t i = 0; i < cases.size() && chosen == none; ++i) {
+      if (cases[i]->channel != nullptr && perform_locked(*cases[i], served)) chosen = i;
+    }
+  }
+  if (chosen == none) return none;
+  for (std::size_t i = 0; i < n; ++i) channels[i]->unlock();
+  if (served != nullptr) ready_inside(served->who);
+  return chosen;
+}
+
+std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** scratch) {
+  observe_all(touch::release, cases);
+  enter_runtime();
+  std::size_t taken = take_ready(cases);
+  if (taken == none && cases.size() > 1) {
+    // One after the other they were not ready; now all at once.
+    const std::size_t n = lock_all(cases, scratch);
+    taken = take_ready_locked(cases, scratch, n);
+    if (taken == none) {
+      for (std::size_t i = 0; i < n; ++i) scratch[i]->unlock();
+    }
+  }
+  leave_runtime();
+  observe_all(touch::acquire, cases);
+  return taken;
+}
+
+std::size_t chan_select::wait(std::span<select_case* const> cases, chan_core** scratch,
+                              std::int64_t deadline_ns) {
+  observe_all(touch::release, cases);
+  enter_runtime();
+  std::size_t taken = take_ready(cases);
+  if (taken != none) {
+    leave_runtime();
+    observe_all(touch::acquire, cases);
+    return taken;
+  }
+  const std::size_t n = lock_all(cases, scratch);
+  taken = take_ready_locked(cases, scratch, n);
+  if (taken != none) {
+    leave_runtime();
+    observe_all(touch::acquire, cases);
+    return taken;
+  }
+
+  wait_set set;
+  goroutine* const self =
+      prepare_park_inside(cases.empty() ? wait_reason::select_empty : wait_reason::select);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    select_case& c = *cases[i];
+    if (c.channel == nullptr) continue;
+    c.waiter = chan_waiter{};
+    c.waiter.who = self;
+    c.waiter.element = c.element;
+    c.waiter.set = &set;
+    c.waiter.index = static_cast<std::uint32_t>(i);
+    chan_core::push_locked(
+        c.what == select_case::kind::send ? c.channel->senders_ : c.channel->receivers_, &c.waiter);
+  }
+  for (std::size_t i = 0; i < n; ++i) scratch[i]->unlock();
+  if (deadline_ns == no_deadline) {
+    park();
+  } else {
+    park_until(deadline_ns, &give_up, &set);
+  }
+  const std::uint32_t fired = set.fired.load(std::memory_order_acquire);  // [N2]
+  if (fired != wait_set::timeout) taken = fired - 1;
+  leave_queues(cases, taken);
+  if (taken != none) {
+    select_case& c = *cases[taken];
+    c.outcome = c.waiter.done ? chan_outcome::done : chan_outcome::closed;
+  }
+  observe_all(touch::acquire, cases);
+  return taken;
+}
+
+void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t fired) noexcept {
+  if (cases.size() == 1 && fired == 0) return;
+  enter_runtime();
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    select_case& c = *cases[i];
+    if (c.channel == nullptr || i == fired) continue;
+    c.channel->lock();
+    if (c.waiter.queued) {
+      chan_core::remove_locked(
+          c.what == select_case::kind::send ? c.channel->senders_ : c.channel->receivers_,
+          &c.waiter);
+    }
+    c.channel->unlock();
+  }
+  leave_runtime();
+}
+
+}  // namespace weft::detail
