@@ -14,9 +14,11 @@
 
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <expected>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
@@ -126,17 +128,21 @@ class incoming {
     if constexpr (element_type::is_inline) {
       return std::forward<Use>(use)(std::move(*std::launder(reinterpret_cast<T*>(element_))));
     } else {
+      // The result is made where the caller wants it, so no move comes after this one.
       struct keeper {
         typename element_type::box* box;
         chan_core* from;
+        int exceptions = std::uncaught_exceptions();
         ~keeper() {
-          if (box != nullptr) from->put_back(box);
+          if (std::uncaught_exceptions() > exceptions) {
+            from->put_back(box);
+          } else {
+            delete box;
+          }
         }
       };
-      keeper k{element_type::box_in(element_), from};
-      auto result = std::forward<Use>(use)(std::move(k.box->value));
-      delete std::exchange(k.box, nullptr);
-      return result;
+      const keeper k{element_type::box_in(element_), from};
+      return std::forward<Use>(use)(std::move(k.box->value));
     }
   }
   // Nobody wants it.
@@ -247,7 +253,8 @@ class chan_iterator {
   // May be moved from: each value is seen once.
   T&& operator*() const noexcept { return std::move(*value_); }
   chan_iterator& operator++() {
-    value_ = from_.recv();
+    value_.reset();
+    ::new (static_cast<void*>(&value_)) std::optional<T>(from_.recv());  // without another move
     return *this;
   }
   void operator++(int) { ++*this; }

@@ -44,15 +44,13 @@ class receive_case {
  public:
   receive_case(const chan_handle<T>& c, F handler) : handler_(std::move(handler)) {
     untyped_.channel = c.core();
-    if (untyped_.channel != nullptr) untyped_.channel->retain();
   }
   receive_case(receive_case&& other) noexcept(std::is_nothrow_move_constructible_v<F>)
       : handler_(std::move(other.handler_)) {
-    untyped_.channel = std::exchange(other.untyped_.channel, nullptr);
+    untyped_.channel = other.untyped_.channel;
   }
-  ~receive_case() {
-    if (untyped_.channel != nullptr) untyped_.channel->release();
-  }
+
+  chan_core* channel() const noexcept { return untyped_.channel; }
 
   select_case* prepare() {
     untyped_.element = in_.element();
@@ -62,10 +60,9 @@ class receive_case {
   void put_aside() noexcept {}
   void finish() {
     if constexpr (std::is_invocable_v<F&, std::optional<T>>) {
-      std::optional<T> value;
-      if (untyped_.outcome == chan_outcome::done) {
-        value = in_.take(untyped_.channel, to_optional<T>);
-      }
+      std::optional<T> value = untyped_.outcome == chan_outcome::done
+                                   ? in_.take(untyped_.channel, to_optional<T>)
+                                   : std::optional<T>();
       std::invoke(handler_, std::move(value));
     } else {
       if (untyped_.outcome == chan_outcome::done) in_.drop();
@@ -88,15 +85,13 @@ class send_case {
   send_case(const chan_handle<T>& c, U& value, F handler)
       : value_(std::addressof(value)), handler_(std::move(handler)) {
     untyped_.channel = c.core();
-    if (untyped_.channel != nullptr) untyped_.channel->retain();
   }
   send_case(send_case&& other) noexcept(std::is_nothrow_move_constructible_v<F>)
       : value_(other.value_), handler_(std::move(other.handler_)) {
-    untyped_.channel = std::exchange(other.untyped_.channel, nullptr);
+    untyped_.channel = other.untyped_.channel;
   }
-  ~send_case() {
-    if (untyped_.channel != nullptr) untyped_.channel->release();
-  }
+
+  chan_core* channel() const noexcept { return untyped_.channel; }
 
   select_case* prepare() {
     untyped_.what = select_case::kind::send;
@@ -155,7 +150,8 @@ inline constexpr bool is_otherwise<otherwise_case<F>> = true;
 
 }  // namespace detail
 
-// A case that receives.
+// A case that receives. A case does not keep its channel alive: some handle must, until the select
+// is over. (A selector keeps those of its cases.)
 template <class T, class F = detail::no_handler>
 auto recv(const chan<T>& c, F handler = {}) {
   return detail::receive_case<T, F>(c, std::move(handler));
@@ -360,7 +356,12 @@ class selector {
   template <class C>
   struct on_channel final : detail::any_case {
     C typed;
-    explicit on_channel(C&& c) : typed(std::move(c)) {}
+    detail::chan_ref keep;
+    explicit on_channel(C&& c) : typed(std::move(c)), keep(reference(typed.channel())) {}
+    static detail::chan_ref reference(detail::chan_core* core) noexcept {
+      if (core != nullptr) core->retain();
+      return detail::chan_ref(core);
+    }
     detail::select_case* prepare() override { return typed.prepare(); }
     void put_aside() override { typed.put_aside(); }
     void finish() override { typed.finish(); }

@@ -3,6 +3,8 @@
 #include <weft/detail/chan_core.hpp>
 #include <weft/select.hpp>
 
+#include "sched/inside.hpp"
+
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -41,120 +43,110 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
 
 // The last handle is gone, so nobody waits and nobody comes.
 void chan_core::destroy() noexcept {
-  if (shape_->destroy != nullptr) {
-    for (; ring_count_ != 0; --ring_count_, head_ = head_ + 1 == capacity_ ? 0 : head_ + 1) {
-      shape_->destroy(slot(head_));
+  if (shape_.destroy != nullptr) {
+    for (std::size_t n = count(); n != 0; --n, head_ = head_ + 1 == capacity_ ? 0 : head_ + 1) {
+      shape_.destroy(slot(head_));
     }
     while (returned_ != nullptr) {
-      chan_box_base* box = std::exchange(returned_, returned_->next);
-      shape_->destroy(&box);
+      chan_box_base* const box = std::exchange(returned_, returned_->next);
+      shape_.destroy(const_cast<chan_box_base**>(&box));
     }
   }
-  const std::size_t bytes = sizeof(chan_core) + capacity_ * shape_->words * chan_word;
+  const std::size_t bytes = sizeof(chan_core) + capacity_ * shape_.words * chan_word;
   this->~chan_core();
   bytes <= block_bytes ? free_block(this) : ::operator delete(this, bytes);
 }
 
-void chan_core::lock() noexcept {
-  for (int turn = 0; lock_.exchange(1, std::memory_order_acquire) != 0;) {  // [N1]
+void chan_core::lock_slow() noexcept {
+  int turn = 0;
+  do {
     // relaxed: only to wait without disturbing.
     while (lock_.load(std::memory_order_relaxed) != 0) relax(turn++);
-  }
-}
-
-void chan_core::copy(void* to, const void* from) const noexcept {
-  // Word by word, as most elements have one.
-  auto* const out = static_cast<std::byte*>(to);
-  const auto* const in = static_cast<const std::byte*>(from);
-  std::memcpy(out, in, chan_word);
-  for (std::size_t i = 1; i < shape_->words; ++i) {
-    std::memcpy(out + i * chan_word, in + i * chan_word, chan_word);
-  }
+  } while (lock_.exchange(1, std::memory_order_acquire) != 0);  // [N1]
 }
 
 // ---- Queues and ring, under the lock ----
 
-void chan_core::push_locked(chan_queue& q, chan_waiter* w) noexcept {
+[[gnu::always_inline]] inline void chan_core::copy(void* to, const void* from) const noexcept {
+  // Word by word, as most elements have one.
+  auto* const out = static_cast<std::byte*>(to);
+  const auto* const in = static_cast<const std::byte*>(from);
+  std::memcpy(out, in, chan_word);
+  for (std::size_t i = 1; i < shape_.words; ++i) [[unlikely]] {
+    std::memcpy(out + i * chan_word, in + i * chan_word, chan_word);
+  }
+}
+
+[[gnu::always_inline]] inline void chan_core::push_ring_locked(const void* element) noexcept {
+  copy(slot(tail_), element);
+  tail_ = tail_ + 1 == capacity_ ? 0 : tail_ + 1;
+  count_.store(count() + 1, std::memory_order_relaxed);
+}
+
+[[gnu::always_inline]] inline void chan_core::pop_ring_locked(void* element) noexcept {
+  copy(element, slot(head_));
+  head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
+  count_.store(count() - 1, std::memory_order_relaxed);
+}
+
+void chan_core::push_locked(side s, chan_waiter* w) noexcept {
+  chan_queue& q = queue(s);
   w->next = nullptr;
   w->previous = q.tail;
   w->queued = true;
-  if (q.tail != nullptr) {
-    q.tail->next = w;
-  } else {
-    q.head.store(w, std::memory_order_relaxed);
-  }
+  (q.tail != nullptr ? q.tail->next : q.head) = w;
   q.tail = w;
+  set_flag(flag_of(s));
 }
 
-void chan_core::remove_locked(chan_queue& q, chan_waiter* w) noexcept {
-  if (w->previous != nullptr) {
-    w->previous->next = w->next;
-  } else {
-    q.head.store(w->next, std::memory_order_relaxed);
-  }
+void chan_core::remove_locked(side s, chan_waiter* w) noexcept {
+  chan_queue& q = queue(s);
+  (w->previous != nullptr ? w->previous->next : q.head) = w->next;
   (w->next != nullptr ? w->next->previous : q.tail) = w->previous;
   w->queued = false;
+  if (q.head == nullptr) clear_flag(flag_of(s));
 }
 
-// Takes the first waiter that can still be had. One of the caller's own select is passed over.
-chan_waiter* chan_core::take_locked(chan_queue& q, const wait_set* own) noexcept {
-  for (chan_waiter* w = q.head.load(std::memory_order_relaxed); w != nullptr;) {
-    chan_waiter* const next = w->next;
-    if (w->set == nullptr) {
-      remove_locked(q, w);
-      return w;
-    }
-    if (w->set != own) {
-      remove_locked(q, w);  // its owner finds it gone, or has it claimed by us
-      if (w->set->claim(w->index + 1)) return w;
-    }
-    w = next;
+// Takes the first waiter that can still be had.
+chan_waiter* chan_core::take_locked(side s) noexcept {
+  while (chan_waiter* const w = queue(s).head) {
+    remove_locked(s, w);
+    // A select's: its owner finds it gone; if the claim fails, somebody else was first.
+    if (w->set == nullptr || w->set->claim(w->index + 1)) return w;
   }
   return nullptr;
 }
 
-void chan_core::push_ring_locked(const void* element) noexcept {
-  std::size_t tail = head_ + ring_count_;
-  if (tail >= capacity_) tail -= capacity_;
-  copy(slot(tail), element);
-  ++ring_count_;
-  count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-void chan_core::pop_ring_locked(void* element) noexcept {
-  if (returned_ != nullptr) {
-    std::memcpy(element, &returned_, sizeof returned_);
-    returned_ = returned_->next;
-  } else {
-    copy(element, slot(head_));
-    head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
-    --ring_count_;
+chan_outcome chan_core::send_locked(void* element, chan_waiter*& served) noexcept {
+  if ((flags() & is_closed) != 0) return chan_outcome::closed;
+  if ((flags() & has_receivers) != 0) {
+    if (chan_waiter* const w = take_locked(side::receivers)) {
+      copy(w->element, element);
+      w->done = true;
+      served = w;
+      return chan_outcome::done;
+    }
   }
-  count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-}
-
-chan_outcome chan_core::send_locked(void* element, const wait_set* own,
-                                    chan_waiter*& served) noexcept {
-  if (closed_.load(std::memory_order_relaxed)) return chan_outcome::closed;
-  if (chan_waiter* const w = take_locked(receivers_, own)) {
-    copy(w->element, element);
-    w->done = true;
-    served = w;
-    return chan_outcome::done;
-  }
-  if (ring_count_ < capacity_) {
+  if (count() < capacity_) {
     push_ring_locked(element);
     return chan_outcome::done;
   }
   return chan_outcome::would_wait;
 }
 
-chan_outcome chan_core::receive_locked(void* element, const wait_set* own,
-                                       chan_waiter*& served) noexcept {
-  if (count_.load(std::memory_order_relaxed) != 0) {
+chan_outcome chan_core::receive_locked(void* element, chan_waiter*& served) noexcept {
+  if ((flags() & has_returned) != 0) {
+    std::memcpy(element, &returned_, sizeof returned_);
+    returned_ = returned_->next;
+    returned_count_.store(returned_count_.load(std::memory_order_relaxed) - 1,
+                          std::memory_order_relaxed);
+    if (returned_ == nullptr) clear_flag(has_returned);
+    return chan_outcome::done;
+  }
+  if (count() != 0) {
     pop_ring_locked(element);
-    if (ring_count_ < capacity_) {
-      if (chan_waiter* const w = take_locked(senders_, own)) {
+    if ((flags() & has_senders) != 0) {
+      if (chan_waiter* const w = take_locked(side::senders)) {
         push_ring_locked(w->element);
         w->done = true;
         served = w;
@@ -162,53 +154,42 @@ chan_outcome chan_core::receive_locked(void* element, const wait_set* own,
     }
     return chan_outcome::done;
   }
-  if (chan_waiter* const w = take_locked(senders_, own)) {
-    copy(element, w->element);
-    w->done = true;
-    served = w;
-    return chan_outcome::done;
+  if ((flags() & has_senders) != 0) {
+    if (chan_waiter* const w = take_locked(side::senders)) {
+      copy(element, w->element);
+      w->done = true;
+      served = w;
+      return chan_outcome::done;
+    }
   }
-  return closed_.load(std::memory_order_relaxed) ? chan_outcome::closed : chan_outcome::would_wait;
-}
-
-bool chan_core::can_send_hint() const noexcept {
-  return closed_.load(std::memory_order_relaxed) ||
-         count_.load(std::memory_order_relaxed) < capacity_ ||
-         receivers_.head.load(std::memory_order_relaxed) != nullptr;
-}
-
-bool chan_core::can_receive_hint() const noexcept {
-  return count_.load(std::memory_order_relaxed) != 0 ||
-         senders_.head.load(std::memory_order_relaxed) != nullptr ||
-         closed_.load(std::memory_order_relaxed);
+  return (flags() & is_closed) != 0 ? chan_outcome::closed : chan_outcome::would_wait;
 }
 
 // ---- Operations ----
 
-namespace {
-
-// Inside the runtime, with nothing locked: lets the other side go on, and leaves.
-void finish(const chan_waiter* served) noexcept {
-  if (served != nullptr) ready_inside(served->who);
-  leave_runtime();
-}
-
-}  // namespace
-
 chan_outcome chan_core::send(void* element) {
   observe(touch::release, this);
-  chan_waiter* served = nullptr;
-  enter_runtime();
+  sched::inside in;
   lock();
-  chan_outcome outcome = send_locked(element, nullptr, served);
+  // The ring has room and nobody else is concerned.
+  if ((flags() & (is_closed | has_receivers)) == 0 && count() < capacity_) [[likely]] {
+    push_ring_locked(element);
+    unlock();
+    in.leave();
+    observe(touch::acquire, this);
+    return chan_outcome::done;
+  }
+  chan_waiter* served = nullptr;
+  chan_outcome outcome = send_locked(element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
-    finish(served);
+    if (served != nullptr) ready_inside(served->who);
+    in.leave();
   } else {
     chan_waiter self;
     self.element = element;
     self.who = prepare_park_inside(wait_reason::chan_send);
-    push_locked(senders_, &self);
+    push_locked(side::senders, &self);
     unlock();
     park();
     outcome = self.done ? chan_outcome::done : chan_outcome::closed;
@@ -219,18 +200,26 @@ chan_outcome chan_core::send(void* element) {
 
 chan_outcome chan_core::receive(void* element) {
   observe(touch::release, this);
-  chan_waiter* served = nullptr;
-  enter_runtime();
+  sched::inside in;
   lock();
-  chan_outcome outcome = receive_locked(element, nullptr, served);
+  if ((flags() & (has_senders | has_returned)) == 0 && count() != 0) [[likely]] {
+    pop_ring_locked(element);
+    unlock();
+    in.leave();
+    observe(touch::acquire, this);
+    return chan_outcome::done;
+  }
+  chan_waiter* served = nullptr;
+  chan_outcome outcome = receive_locked(element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
-    finish(served);
+    if (served != nullptr) ready_inside(served->who);
+    in.leave();
   } else {
     chan_waiter self;
     self.element = element;
     self.who = prepare_park_inside(wait_reason::chan_receive);
-    push_locked(receivers_, &self);
+    push_locked(side::receivers, &self);
     unlock();
     park();
     outcome = self.done ? chan_outcome::done : chan_outcome::closed;
@@ -241,45 +230,47 @@ chan_outcome chan_core::receive(void* element) {
 
 chan_outcome chan_core::try_send(void* element) {
   observe(touch::release, this);
-  if (!can_send_hint()) return chan_outcome::would_wait;
+  if (!could_send()) return chan_outcome::would_wait;
   chan_waiter* served = nullptr;
-  enter_runtime();
+  sched::inside in;
   lock();
-  const chan_outcome outcome = send_locked(element, nullptr, served);
+  const chan_outcome outcome = send_locked(element, served);
   unlock();
-  finish(served);
+  if (served != nullptr) ready_inside(served->who);
+  in.leave();
   observe(touch::acquire, this);
   return outcome;
 }
 
 chan_outcome chan_core::try_receive(void* element) {
   observe(touch::release, this);
-  if (!can_receive_hint()) return chan_outcome::would_wait;
+  if (!could_receive()) return chan_outcome::would_wait;
   chan_waiter* served = nullptr;
-  enter_runtime();
+  sched::inside in;
   lock();
-  const chan_outcome outcome = receive_locked(element, nullptr, served);
+  const chan_outcome outcome = receive_locked(element, served);
   unlock();
-  finish(served);
+  if (served != nullptr) ready_inside(served->who);
+  in.leave();
   observe(touch::acquire, this);
   return outcome;
 }
 
 bool chan_core::close() {
   observe(touch::release, this);
-  enter_runtime();
+  sched::inside in;
   lock();
-  if (closed_.load(std::memory_order_relaxed)) {
+  if ((flags() & is_closed) != 0) {
     unlock();
-    leave_runtime();
+    in.leave();
     return false;
   }
-  closed_.store(true, std::memory_order_relaxed);
+  set_flag(is_closed);
   // One queue is empty. The waiters are linked through `next` until they are readied.
   chan_waiter* list = nullptr;
   chan_waiter** end = &list;
-  for (chan_queue* const q : {&receivers_, &senders_}) {
-    while (chan_waiter* const w = take_locked(*q, nullptr)) {
+  for (const side s : {side::receivers, side::senders}) {
+    while (chan_waiter* const w = take_locked(s)) {
       w->done = false;
       w->next = nullptr;
       *end = w;
@@ -292,25 +283,27 @@ bool chan_core::close() {
     list = w->next;  // w is gone once its owner runs
     ready_inside(w->who);
   }
-  leave_runtime();
+  in.leave();
   return true;
 }
 
 void chan_core::put_back(chan_box_base* box) {
-  chan_waiter* served = nullptr;
-  enter_runtime();
+  sched::inside in;
   lock();
-  if (chan_waiter* const w = take_locked(receivers_, nullptr)) {
-    std::memcpy(w->element, &box, sizeof box);
-    w->done = true;
-    served = w;
+  chan_waiter* const served = take_locked(side::receivers);
+  if (served != nullptr) {
+    std::memcpy(served->element, &box, sizeof box);
+    served->done = true;
   } else {
     box->next = returned_;
     returned_ = box;
-    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    returned_count_.store(returned_count_.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+    set_flag(has_returned);
   }
   unlock();
-  finish(served);
+  if (served != nullptr) ready_inside(served->who);
+  in.leave();
 }
 
 }  // namespace detail

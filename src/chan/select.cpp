@@ -13,7 +13,10 @@
 // rest when it runs again. Between the two, others find them, fail to claim the set and drop them.
 #include <weft/detail/select_core.hpp>
 
+#include "sched/inside.hpp"
+
 #include <algorithm>
+#include <utility>
 
 namespace weft::detail {
 namespace {
@@ -23,9 +26,23 @@ bool seems_ready(const select_case& c) noexcept {
   return c.what == select_case::kind::send ? c.channel->could_send() : c.channel->could_receive();
 }
 
+// Each of those that seem to be ready has the same chance. Returns: an index, or `none`.
+std::size_t choose_ready(std::span<select_case* const> cases) noexcept {
+  std::size_t chosen = chan_select::none;
+  std::uint32_t ready = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (!seems_ready(*cases[i])) continue;
+    ++ready;
+    if (ready == 1 || choose_inside(ready) == 0) chosen = i;
+  }
+  return chosen;
+}
+
 bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
 
 void observe_all(touch how, std::span<select_case* const> cases) noexcept {
+  if (!simulating.load(std::memory_order_relaxed)) [[likely]]
+    return;
   for (const select_case* const c : cases) {
     if (c->channel != nullptr) observe(how, c->channel);
   }
@@ -35,22 +52,15 @@ void observe_all(touch how, std::span<select_case* const> cases) noexcept {
 
 // Requires: inside, the channel's lock.
 bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept {
-  c.outcome = c.what == select_case::kind::send
-                  ? c.channel->send_locked(c.element, nullptr, served)
-                  : c.channel->receive_locked(c.element, nullptr, served);
+  c.outcome = c.what == select_case::kind::send ? c.channel->send_locked(c.element, served)
+                                                : c.channel->receive_locked(c.element, served);
   return c.outcome != chan_outcome::would_wait;
 }
 
 // Without locks but for that of the case that seems to be ready. Inside. Returns: `none` if there
 // was none, or it was too late.
-std::size_t chan_select::take_ready(std::span<select_case* const> cases) {
-  std::size_t chosen = none;
-  std::uint32_t ready = 0;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (!seems_ready(*cases[i])) continue;
-    ++ready;
-    if (ready == 1 || choose_inside(ready) == 0) chosen = i;  // each with the same chance
-  }
+std::size_t chan_select::take_ready(std::span<select_case* const> cases) noexcept {
+  const std::size_t chosen = choose_ready(cases);
   if (chosen == none) return none;
   select_case& c = *cases[chosen];
   chan_waiter* served = nullptr;
@@ -68,49 +78,42 @@ std::size_t chan_select::lock_all(std::span<select_case* const> cases,
   for (const select_case* const c : cases) {
     if (c->channel != nullptr) channels[n++] = c->channel;
   }
-  std::sort(channels, channels + n);
+  if (n == 2 && channels[0] > channels[1]) std::swap(channels[0], channels[1]);
+  if (n > 2) std::sort(channels, channels + n);
   n = static_cast<std::size_t>(std::unique(channels, channels + n) - channels);
   for (std::size_t i = 0; i < n; ++i) channels[i]->lock();
   return n;
 }
 
+void chan_select::unlock_all(chan_core* const* channels, std::size_t n) noexcept {
+  for (std::size_t i = 0; i < n; ++i) channels[i]->unlock();
+}
+
 // Requires: inside, all locks, which are dropped if a case was ready.
 std::size_t chan_select::take_ready_locked(std::span<select_case* const> cases,
-                                           chan_core** channels, std::size_t n) {
-  std::size_t chosen = none;
-  std::uint32_t ready = 0;
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    if (!seems_ready(*cases[i])) continue;
-    ++ready;
-    if (ready == 1 || choose_inside(ready) == 0) chosen = i;
-  }
-  // A waiter that seems to be there may belong to a select that has been claimed elsewhere.
+                                           chan_core* const* channels, std::size_t n) noexcept {
   chan_waiter* served = nullptr;
-  if (chosen != none && !perform_locked(*cases[chosen], served)) {
-    chosen = none;
-    for (std::size_t i = 0; i < cases.size() && chosen == none; ++i) {
-      if (cases[i]->channel != nullptr && perform_locked(*cases[i], served)) chosen = i;
-    }
-  }
+  std::size_t chosen = choose_ready(cases);
+  // A waiter that seems to be there may belong to a select that has been claimed elsewhere. Taking
+  // it away made that channel look as it is, so this ends.
+  while (chosen != none && !perform_locked(*cases[chosen], served)) chosen = choose_ready(cases);
   if (chosen == none) return none;
-  for (std::size_t i = 0; i < n; ++i) channels[i]->unlock();
+  unlock_all(channels, n);
   if (served != nullptr) ready_inside(served->who);
   return chosen;
 }
 
 std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** scratch) {
   observe_all(touch::release, cases);
-  enter_runtime();
+  sched::inside in;
   std::size_t taken = take_ready(cases);
   if (taken == none && cases.size() > 1) {
     // One after the other they were not ready; now all at once.
     const std::size_t n = lock_all(cases, scratch);
     taken = take_ready_locked(cases, scratch, n);
-    if (taken == none) {
-      for (std::size_t i = 0; i < n; ++i) scratch[i]->unlock();
-    }
+    if (taken == none) unlock_all(scratch, n);
   }
-  leave_runtime();
+  in.leave();
   observe_all(touch::acquire, cases);
   return taken;
 }
@@ -118,67 +121,65 @@ std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** s
 std::size_t chan_select::wait(std::span<select_case* const> cases, chan_core** scratch,
                               std::int64_t deadline_ns) {
   observe_all(touch::release, cases);
-  enter_runtime();
+  sched::inside in;
   std::size_t taken = take_ready(cases);
-  if (taken != none) {
-    leave_runtime();
-    observe_all(touch::acquire, cases);
-    return taken;
+  if (taken == none) {
+    const std::size_t n = lock_all(cases, scratch);
+    taken = take_ready_locked(cases, scratch, n);
+    if (taken == none) {
+      taken = wait_in_queues(cases, scratch, n, deadline_ns);
+      observe_all(touch::acquire, cases);
+      return taken;
+    }
   }
-  const std::size_t n = lock_all(cases, scratch);
-  taken = take_ready_locked(cases, scratch, n);
-  if (taken != none) {
-    leave_runtime();
-    observe_all(touch::acquire, cases);
-    return taken;
-  }
+  in.leave();
+  observe_all(touch::acquire, cases);
+  return taken;
+}
 
+// Requires: inside, all locks. Outside afterwards.
+std::size_t chan_select::wait_in_queues(std::span<select_case* const> cases,
+                                        chan_core* const* channels, std::size_t n,
+                                        std::int64_t deadline_ns) {
   wait_set set;
   goroutine* const self =
       prepare_park_inside(cases.empty() ? wait_reason::select_empty : wait_reason::select);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     select_case& c = *cases[i];
     if (c.channel == nullptr) continue;
-    c.waiter = chan_waiter{};
     c.waiter.who = self;
     c.waiter.element = c.element;
     c.waiter.set = &set;
     c.waiter.index = static_cast<std::uint32_t>(i);
-    chan_core::push_locked(
-        c.what == select_case::kind::send ? c.channel->senders_ : c.channel->receivers_, &c.waiter);
+    c.channel->push_locked(side_of(c), &c.waiter);
   }
-  for (std::size_t i = 0; i < n; ++i) scratch[i]->unlock();
+  unlock_all(channels, n);
   if (deadline_ns == no_deadline) {
     park();
   } else {
     park_until(deadline_ns, &give_up, &set);
   }
   const std::uint32_t fired = set.fired.load(std::memory_order_acquire);  // [N2]
-  if (fired != wait_set::timeout) taken = fired - 1;
+  const std::size_t taken = fired == wait_set::timeout ? none : fired - 1;
   leave_queues(cases, taken);
   if (taken != none) {
     select_case& c = *cases[taken];
     c.outcome = c.waiter.done ? chan_outcome::done : chan_outcome::closed;
   }
-  observe_all(touch::acquire, cases);
   return taken;
 }
 
-void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t fired) noexcept {
-  if (cases.size() == 1 && fired == 0) return;
-  enter_runtime();
+void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept {
+  if (cases.size() == 1 && taken == 0) return;
+  sched::inside in;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     select_case& c = *cases[i];
-    if (c.channel == nullptr || i == fired) continue;
+    if (c.channel == nullptr || i == taken) continue;
     c.channel->lock();
-    if (c.waiter.queued) {
-      chan_core::remove_locked(
-          c.what == select_case::kind::send ? c.channel->senders_ : c.channel->receivers_,
-          &c.waiter);
-    }
+    if (c.waiter.queued) c.channel->remove_locked(side_of(c), &c.waiter);
     c.channel->unlock();
   }
-  leave_runtime();
+  in.leave();
 }
 
 }  // namespace weft::detail

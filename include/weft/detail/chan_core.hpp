@@ -29,8 +29,8 @@
 // Memory order:
 //   [N1] unlock's release -> lock's acquire: everything of the channel.
 //   [N2] claim's acquire-release of fired: whoever claims a set has seen what its owner wrote.
-//   count_, closed_ and the heads of the queues are read as hints without the lock (relaxed), by
-//   operations that do not wait: what they fail on was so at some instant of the call.
+//   count_ and flags_ are read as hints without the lock (relaxed), by operations that do not wait:
+//   what they fail on was so at some instant of the call.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -75,8 +75,8 @@ struct chan_waiter {
 };
 
 struct chan_queue {
-  std::atomic<chan_waiter*> head{nullptr};  // guarded by the lock; others read it as a hint
-  chan_waiter* tail = nullptr;              // guarded by the lock
+  chan_waiter* head = nullptr;
+  chan_waiter* tail = nullptr;
 };
 
 // A value in its box. The base links boxes that were put back.
@@ -121,52 +121,79 @@ class WEFT_API chan_core {
   // Puts a box back in front of all others: its value could not be moved out.
   void put_back(chan_box_base* box);
 
-  std::size_t size_hint() const noexcept { return count_.load(std::memory_order_relaxed); }
+  std::size_t size_hint() const noexcept {
+    return count() + returned_count_.load(std::memory_order_relaxed);
+  }
   std::size_t capacity() const noexcept { return capacity_; }
   // Whether a send would not have to wait, at some instant of the call.
-  bool could_send() const noexcept { return can_send_hint(); }
-  bool could_receive() const noexcept { return can_receive_hint(); }
-  bool closed_hint() const noexcept { return closed_.load(std::memory_order_relaxed); }
+  bool could_send() const noexcept {
+    return count() < capacity_ || (flags() & (is_closed | has_receivers)) != 0;
+  }
+  bool could_receive() const noexcept {
+    return count() != 0 || (flags() & (is_closed | has_senders | has_returned)) != 0;
+  }
+  bool closed_hint() const noexcept { return (flags() & is_closed) != 0; }
 
  private:
   friend class chan_select;
 
   chan_core(std::size_t capacity, const chan_shape& shape) noexcept
-      : capacity_(capacity), shape_(&shape) {}
+      : capacity_(capacity), shape_(shape) {}
   ~chan_core() = default;
   void destroy() noexcept;
 
-  void lock() noexcept;
+  void lock() noexcept {
+    if (lock_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]  // [N1]
+      lock_slow();
+  }
+  void lock_slow() noexcept;
   void unlock() noexcept { lock_.store(0, std::memory_order_release); }  // [N1]
 
+  // What keeps an operation from the ring alone. Changed under the lock; hints else.
+  enum : std::uint32_t {
+    is_closed = 1,
+    has_receivers = 2,  // that wait
+    has_senders = 4,    // that wait
+    has_returned = 8,
+  };
+  std::uint32_t flags() const noexcept { return flags_.load(std::memory_order_relaxed); }
+  std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
+  void set_flag(std::uint32_t f) noexcept { flags_.store(flags() | f, std::memory_order_relaxed); }
+  void clear_flag(std::uint32_t f) noexcept {
+    flags_.store(flags() & ~f, std::memory_order_relaxed);
+  }
+
   std::byte* slot(std::size_t i) noexcept {
-    return reinterpret_cast<std::byte*>(this + 1) + i * shape_->words * chan_word;
+    return reinterpret_cast<std::byte*>(this + 1) + i * shape_.words * chan_word;
   }
   void copy(void* to, const void* from) const noexcept;
-
-  bool can_send_hint() const noexcept;
-  bool can_receive_hint() const noexcept;
-
-  // Under the lock. The waiter that was served, if any, has to be readied after the unlock.
-  chan_outcome send_locked(void* element, const wait_set* own, chan_waiter*& served) noexcept;
-  chan_outcome receive_locked(void* element, const wait_set* own, chan_waiter*& served) noexcept;
-  static chan_waiter* take_locked(chan_queue& q, const wait_set* own) noexcept;
-  static void push_locked(chan_queue& q, chan_waiter* w) noexcept;
-  static void remove_locked(chan_queue& q, chan_waiter* w) noexcept;
   void push_ring_locked(const void* element) noexcept;
   void pop_ring_locked(void* element) noexcept;
 
+  // Under the lock. The waiter that was served, if any, has to be readied after the unlock.
+  chan_outcome send_locked(void* element, chan_waiter*& served) noexcept;
+  chan_outcome receive_locked(void* element, chan_waiter*& served) noexcept;
+  enum class side : std::uint8_t { receivers, senders };
+  chan_waiter* take_locked(side s) noexcept;
+  void push_locked(side s, chan_waiter* w) noexcept;
+  void remove_locked(side s, chan_waiter* w) noexcept;
+  chan_queue& queue(side s) noexcept { return s == side::senders ? senders_ : receivers_; }
+  static constexpr std::uint32_t flag_of(side s) noexcept {
+    return s == side::senders ? has_senders : has_receivers;
+  }
+
   std::atomic<std::uint32_t> lock_{0};
-  std::atomic<std::uint32_t> references_{1};
-  std::atomic<std::size_t> count_{0};  // in the ring and put back; guarded by the lock; a hint else
+  std::atomic<std::uint32_t> flags_{0};
+  std::atomic<std::size_t> count_{0};  // of the ring; guarded by the lock; a hint else
   std::size_t head_ = 0;               // of the ring; guarded by the lock
-  std::size_t ring_count_ = 0;         // guarded by the lock
+  std::size_t tail_ = 0;               // of the ring; guarded by the lock
   const std::size_t capacity_;
-  const chan_shape* const shape_;
-  chan_box_base* returned_ = nullptr;  // guarded by the lock
-  std::atomic<bool> closed_{false};    // guarded by the lock; a hint else
+  const chan_shape shape_;
+  std::atomic<std::uint32_t> references_{1};
+  std::atomic<std::uint32_t> returned_count_{0};  // guarded by the lock; a hint else
   chan_queue receivers_;
   chan_queue senders_;
+  chan_box_base* returned_ = nullptr;  // guarded by the lock
 };
 
 // How a T travels.

@@ -36,12 +36,19 @@ class WEFT_API chan_select {
   static std::size_t look(std::span<select_case* const> cases, chan_core** scratch);
 
  private:
-  static std::size_t take_ready(std::span<select_case* const> cases);
+  static chan_core::side side_of(const select_case& c) noexcept {
+    return c.what == select_case::kind::send ? chan_core::side::senders
+                                             : chan_core::side::receivers;
+  }
   static bool perform_locked(select_case& c, chan_waiter*& served) noexcept;
+  static std::size_t take_ready(std::span<select_case* const> cases) noexcept;
   static std::size_t lock_all(std::span<select_case* const> cases, chan_core** channels) noexcept;
-  static std::size_t take_ready_locked(std::span<select_case* const> cases, chan_core** channels,
-                                       std::size_t n);
-  static void leave_queues(std::span<select_case* const> cases, std::size_t fired) noexcept;
+  static void unlock_all(chan_core* const* channels, std::size_t n) noexcept;
+  static std::size_t take_ready_locked(std::span<select_case* const> cases,
+                                       chan_core* const* channels, std::size_t n) noexcept;
+  static std::size_t wait_in_queues(std::span<select_case* const> cases, chan_core* const* channels,
+                                    std::size_t n, std::int64_t deadline_ns);
+  static void leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept;
 };
 
 }  // namespace weft::detail

@@ -1,0 +1,27 @@
+// inside.hpp: entering and leaving the runtime, inlined, for primitives whose fast paths are a few
+// nanoseconds long. Otherwise the same as enter_runtime() and leave_runtime() of
+// weft/detail/park.hpp.
+#pragma once
+
+#include "sched/scheduler.hpp"
+
+namespace weft::sched {
+
+class inside {
+ public:
+  [[gnu::always_inline]] inside() noexcept : m_(this_machine()) {
+    if (m_ != nullptr) m_ = enter(m_);
+  }
+  inside(const inside&) = delete;
+  inside& operator=(const inside&) = delete;
+
+  // Once, unless the caller parks, which leaves too.
+  [[gnu::always_inline]] void leave() noexcept {
+    if (m_ != nullptr) sched::leave(m_);
+  }
+
+ private:
+  machine* m_;  // null on a plain thread
+};
+
+}  // namespace weft::sched

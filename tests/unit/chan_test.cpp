@@ -1,0 +1,478 @@
+// Channels: what each operation does, in every order that explorations come up with and on real
+// processors. select_test.cpp has the select.
+#include "runtime_fixture.hpp"
+
+#include <weft/chan.hpp>
+#include <weft/test.hpp>
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace {
+
+using weft::chan;
+using weft::chan_status;
+using weft::test::explore;
+
+TEST(chan, holds_as_many_values_as_its_capacity) {
+  for (const std::size_t capacity :
+       {std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{200}}) {
+    const chan<int> c(capacity);
+    for (int i = 0; i < static_cast<int>(capacity); ++i) {
+      EXPECT_EQ(c.size(), static_cast<std::size_t>(i));
+      int v = i;
+      EXPECT_EQ(c.try_send(v), chan_status::ok);
+    }
+    EXPECT_EQ(c.try_send(-1), chan_status::full);
+    EXPECT_EQ(c.size(), capacity);
+    EXPECT_EQ(c.capacity(), capacity);
+    for (int i = 0; i < static_cast<int>(capacity); ++i) EXPECT_EQ(c.try_recv(), i);
+    EXPECT_EQ(c.try_recv().error(), chan_status::empty);
+  }
+}
+
+TEST(chan, a_closed_one_is_drained_and_then_empty_for_ever) {
+  const chan<int> c(3);
+  c.send(1);
+  c.send(2);
+  c.close();
+  EXPECT_EQ(c.recv(), 1);
+  EXPECT_EQ(c.try_recv(), 2);
+  EXPECT_EQ(c.recv(), std::nullopt);
+  EXPECT_EQ(c.try_recv().error(), chan_status::closed);
+  int v = 5;
+  EXPECT_EQ(c.try_send(v), chan_status::closed);
+  EXPECT_THROW(c.send(3), weft::closed_channel);
+  EXPECT_THROW(c.close(), weft::closed_channel);
+}
+
+TEST(chan, the_nil_channel_is_never_ready) {
+  const chan<int> c = nullptr;
+  EXPECT_FALSE(c);
+  EXPECT_EQ(c.try_recv().error(), chan_status::empty);
+  EXPECT_EQ(c.try_send(1), chan_status::full);
+  EXPECT_THROW(c.close(), weft::nil_channel);
+  EXPECT_EQ(c.size() + c.capacity(), 0u);
+  EXPECT_TRUE(chan<int>());
+  const auto r = weft::test::try_explore({.runs = 1}, [] { chan<int>(nullptr).recv(); });
+  EXPECT_NE(r.report.find("chan receive (nil chan)"), std::string::npos) << r.report;
+}
+
+TEST(chan, handles_are_equal_if_they_are_on_one_channel) {
+  const chan<int> a;
+  const chan<int> b;
+  const chan<int> c = a;
+  EXPECT_EQ(a, c);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(weft::sender<int>(a), weft::sender<int>(c));
+  EXPECT_EQ(weft::receiver<int>(a), weft::receiver<int>(c));
+  EXPECT_FALSE(weft::receiver<int>(nullptr));
+}
+
+TEST(chan, a_capacity_beyond_all_memory_is_refused) {
+  EXPECT_THROW(chan<int>(SIZE_MAX), std::length_error);
+  EXPECT_THROW(chan<int>(SIZE_MAX / 32), std::exception);
+}
+
+// Every order of a few senders and receivers: nothing lost, nothing doubled, each sender's values
+// in their order.
+TEST(chan, delivers_each_value_once_and_in_order) {
+  for (const std::size_t capacity : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
+    explore({.runs = 3'000}, [capacity] {
+      const chan<int> c(capacity);
+      constexpr int senders = 3;
+      constexpr int each = 3;
+      weft::wait_group sending;
+      for (int s = 0; s < senders; ++s) {
+        sending.go([c, s] {
+          for (int i = 0; i < each; ++i) c.send(s * 100 + i);
+        });
+      }
+      std::array<std::vector<int>, 2> got;
+      weft::wait_group receiving;
+      for (std::vector<int>& mine : got) {
+        receiving.go([c, &mine] {
+          for (const int v : c) mine.push_back(v);
+        });
+      }
+      sending.wait();
+      c.close();
+      receiving.wait();
+      std::vector<int> all;
+      for (const std::vector<int>& mine : got) {
+        std::array<int, senders> last{-1, -1, -1};
+        for (const int v : mine) {
+          EXPECT_LT(last[static_cast<std::size_t>(v / 100)], v % 100);
+          last[static_cast<std::size_t>(v / 100)] = v % 100;
+        }
+        all.insert(all.end(), mine.begin(), mine.end());
+      }
+      std::sort(all.begin(), all.end());
+      std::vector<int> expected;
+      for (int s = 0; s < senders; ++s) {
+        for (int i = 0; i < each; ++i) expected.push_back(s * 100 + i);
+      }
+      EXPECT_EQ(all, expected);
+    });
+  }
+}
+
+// Whoever waits longest is served first, whatever comes between.
+TEST(chan, waiters_are_served_in_the_order_in_which_they_came) {
+  weft::test::bubble([] {
+    const chan<int> c;
+    std::vector<int> order;
+    weft::wait_group all;
+    for (int i = 0; i < 5; ++i) {
+      all.go([&, i] {
+        c.recv();
+        order.push_back(i);
+      });
+      weft::test::wait();  // it waits before the next one comes
+    }
+    for (int i = 0; i < 5; ++i) {
+      c.send(i);
+      weft::test::wait();
+    }
+    all.wait();
+    EXPECT_EQ(order, (std::vector{0, 1, 2, 3, 4}));
+
+    order.clear();
+    for (int i = 0; i < 5; ++i) {
+      all.go([&, i] { c.send(i); });
+      weft::test::wait();
+    }
+    for (int i = 0; i < 5; ++i) order.push_back(*c.recv());
+    all.wait();
+    EXPECT_EQ(order, (std::vector{0, 1, 2, 3, 4}));
+  });
+}
+
+TEST(chan, close_wakes_every_blocked_receiver_and_sender) {
+  explore({.runs = 2'000}, [] {
+    const chan<int> c;
+    int told = 0;
+    weft::wait_group all;
+    for (int i = 0; i < 4; ++i) {
+      all.go([&, c] {
+        if (!c.recv()) ++told;
+      });
+    }
+    all.go([c] { c.close(); });
+    all.wait();
+    EXPECT_EQ(told, 4);
+  });
+  explore({.runs = 2'000}, [] {
+    const chan<int> c;
+    int threw = 0;
+    weft::wait_group all;
+    for (int i = 0; i < 3; ++i) {
+      all.go([&, c] {
+        try {
+          c.send(1);
+        } catch (const weft::closed_channel&) {
+          ++threw;
+        }
+      });
+    }
+    all.go([c] { c.close(); });
+    all.wait();
+    EXPECT_EQ(threw, 3);
+  });
+}
+
+// A value that was there before the close is seen by whoever does not wait, too.
+TEST(chan, a_value_sent_before_the_close_is_not_missed) {
+  explore({.runs = 5'000}, [] {
+    const chan<int> c(1);
+    weft::wait_group all;
+    all.go([c] {
+      c.send(7);
+      c.close();
+    });
+    const auto v = c.try_recv();
+    EXPECT_TRUE(v || v.error() == chan_status::empty);
+    all.wait();
+    EXPECT_TRUE(v || c.recv() == 7);
+  });
+}
+
+// What Go's memory model promises, seen by race detection.
+TEST(chan, orders_memory) {
+  explore({.runs = 3'000}, [] {  // send before receive
+    weft::test::var<int> data{0, "data"};
+    const chan<std::monostate> c(1);
+    weft::wait_group all;
+    all.go([&] {
+      data = 1;
+      c.send({});
+    });
+    c.recv();
+    EXPECT_EQ(data.get(), 1);
+    all.wait();
+  });
+  explore({.runs = 3'000}, [] {  // close before the receive that tells of it
+    weft::test::var<int> data{0, "data"};
+    const chan<std::monostate> c;
+    weft::wait_group all;
+    all.go([&] {
+      data = 1;
+      c.close();
+    });
+    c.recv();
+    EXPECT_EQ(data.get(), 1);
+    all.wait();
+  });
+  explore({.runs = 3'000}, [] {  // a receive from an unbuffered one before the end of the send
+    weft::test::var<int> data{0, "data"};
+    const chan<std::monostate> c;
+    weft::wait_group all;
+    all.go([&] {
+      data = 1;
+      c.recv();
+    });
+    c.send({});
+    EXPECT_EQ(data.get(), 1);
+    all.wait();
+  });
+  explore({.runs = 3'000}, [] {  // a buffered one as a semaphore
+    weft::test::var<int> data{0, "data"};
+    const chan<std::monostate> c(1);
+    weft::wait_group all;
+    for (int i = 0; i < 3; ++i) {
+      all.go([&] {
+        c.send({});
+        data += 1;
+        c.recv();
+      });
+    }
+    all.wait();
+    EXPECT_EQ(data.get(), 3);
+  });
+}
+
+// ---- Types ----
+
+struct counted {
+  static inline int alive = 0;
+  int n = 0;
+  explicit counted(int i) : n(i) { ++alive; }
+  counted(counted&& o) noexcept : n(std::exchange(o.n, -1)) { ++alive; }
+  counted& operator=(counted&&) = default;
+  ~counted() { --alive; }
+};
+
+TEST(chan, values_inside_a_dropped_channel_are_destroyed) {
+  counted::alive = 0;
+  {
+    const chan<counted> c(8);
+    for (int i = 0; i < 5; ++i) c.send(counted(i));
+    EXPECT_EQ(c.recv()->n, 0);
+    EXPECT_EQ(counted::alive, 4);
+  }
+  EXPECT_EQ(counted::alive, 0);
+}
+
+TEST(chan, move_only_values_pass_through) {
+  explore({.runs = 500}, [] {
+    const chan<std::unique_ptr<int>> c;
+    weft::wait_group all;
+    all.go([c] {
+      for (int i = 0; i < 3; ++i) c.send(std::make_unique<int>(i));
+      c.close();
+    });
+    int expected = 0;
+    for (auto v : c) EXPECT_EQ(*v, expected++);
+    EXPECT_EQ(expected, 3);
+    all.wait();
+  });
+}
+
+struct alignas(64) wide {
+  std::uint64_t words[8];
+};
+struct huge {
+  std::array<int, 1000> numbers;
+};
+struct empty {};
+enum class colour : std::uint8_t { red, green };
+struct three_bytes {
+  char c[3];
+};
+
+template <class T>
+void pass_through(T value, auto same) {
+  for (const std::size_t capacity : {std::size_t{0}, std::size_t{2}}) {
+    weft::test::bubble([&] {
+      const chan<T> c(capacity);
+      weft::wait_group all;
+      all.go([&] { c.send(value); });
+      EXPECT_TRUE(same(*c.recv()));
+      all.wait();
+    });
+  }
+}
+
+TEST(chan, carries_every_kind_of_value) {
+  wide w{};
+  w.words[7] = 42;
+  pass_through(w, [](const wide& v) {
+    return v.words[7] == 42 && reinterpret_cast<std::uintptr_t>(&v) % 64 == 0;
+  });
+  huge h{};
+  h.numbers[999] = 7;
+  pass_through(h, [](const huge& v) { return v.numbers[999] == 7; });
+  pass_through(empty{}, [](empty) { return true; });
+  pass_through(colour::green, [](colour v) { return v == colour::green; });
+  pass_through(three_bytes{{'a', 'b', 'c'}}, [](three_bytes v) { return v.c[2] == 'c'; });
+  pass_through(std::string(1000, 'x'), [](const std::string& v) { return v.size() == 1000; });
+  pass_through(2.5, [](double v) { return v == 2.5; });
+  pass_through(true, [](bool v) { return v; });
+}
+
+// Moves that throw: the exception leaves the call that moved, and no value is lost or doubled.
+struct fragile {
+  static inline int moves_left = 1'000'000;
+  int n;
+  explicit fragile(int i) : n(i) {}
+  fragile(fragile&& o) : n(o.n) {
+    if (--moves_left < 0) throw std::runtime_error("a move failed");
+    o.n = -1;
+  }
+  fragile& operator=(fragile&& o) {
+    if (--moves_left < 0) throw std::runtime_error("a move failed");
+    n = std::exchange(o.n, -1);
+    return *this;
+  }
+};
+
+TEST(chan, a_move_that_throws_loses_nothing) {
+  for (int limit = 0; limit < 12; ++limit) {
+    const chan<fragile> c(4);
+    int sent = 0;
+    fragile::moves_left = limit;
+    for (int i = 0; i < 3; ++i) {
+      fragile v(i);
+      try {
+        if (c.try_send(v) == chan_status::ok) {
+          ++sent;
+        }
+      } catch (const std::runtime_error&) {
+        EXPECT_EQ(v.n, i);  // the value stayed
+      }
+    }
+    EXPECT_EQ(c.size(), static_cast<std::size_t>(sent));
+    int received = 0;
+    int last = -1;
+    for (int tries = 0; tries < 20 && received < sent; ++tries) {
+      try {
+        const auto v = c.recv();
+        EXPECT_GT(v->n, last);
+        last = v->n;
+        ++received;
+      } catch (const std::runtime_error&) {
+        fragile::moves_left = 1'000'000;
+      }
+    }
+    EXPECT_EQ(received, sent) << "limit " << limit;
+    fragile::moves_left = 1'000'000;
+  }
+}
+
+TEST(chan, a_receive_that_throws_gives_the_value_to_the_next) {
+  weft::test::bubble([] {
+    const chan<fragile> c;
+    weft::wait_group all;
+    all.go([&] { c.send(fragile(7)); });
+    weft::test::wait();
+    fragile::moves_left = 0;
+    EXPECT_THROW(c.recv(), std::runtime_error);
+    fragile::moves_left = 1'000'000;
+    EXPECT_EQ(c.size(), 1u);
+    EXPECT_EQ(c.recv()->n, 7);
+    all.wait();
+  });
+}
+
+// ---- Real processors ----
+
+class chan_on_processors : public ::testing::TestWithParam<int> {};
+
+TEST_P(chan_on_processors, many_producers_and_consumers_lose_nothing) {
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    for (const std::size_t capacity : {std::size_t{0}, std::size_t{1}, std::size_t{100}}) {
+      const chan<int> c(capacity);
+      constexpr int n = 5'000;
+      std::atomic<std::int64_t> sum{0};
+      weft::wait_group producers;
+      weft::wait_group consumers;
+      for (int g = 0; g < 4; ++g) {
+        producers.go([c] {
+          for (int i = 1; i <= n; ++i) c.send(i);
+        });
+        consumers.go([c, &sum] {
+          for (const int v : c) sum += v;
+        });
+      }
+      producers.wait();
+      c.close();
+      consumers.wait();
+      EXPECT_EQ(sum, 4 * (std::int64_t{n} * (n + 1) / 2));
+    }
+  });
+  weft::max_procs(before);
+}
+
+TEST_P(chan_on_processors, plain_threads_and_goroutines_talk) {
+  const int before = weft::max_procs(GetParam());
+  const chan<std::string> requests;
+  const chan<std::size_t> replies(2);
+  weft::go([=] {
+    for (const std::string& r : requests) replies.send(r.size());
+    replies.close();
+  });
+  std::thread sender([=] {
+    for (std::size_t i = 0; i < 500; ++i) requests.send(std::string(i, 'x'));
+    requests.close();
+  });
+  std::size_t expected = 0;
+  for (const std::size_t n : replies) EXPECT_EQ(n, expected++);
+  EXPECT_EQ(expected, 500u);
+  sender.join();
+  weft::max_procs(before);
+}
+
+TEST_P(chan_on_processors, a_daisy_chain_of_goroutines_passes_a_number_along) {
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    constexpr int n = 5'000;
+    const chan<int> last;
+    chan<int> right = last;
+    for (int i = 0; i < n; ++i) {
+      const chan<int> left;
+      weft::go([from = left, to = right] { to.send(*from.recv() + 1); });
+      right = left;
+    }
+    right.send(0);
+    EXPECT_EQ(last.recv(), n);
+  });
+  weft::max_procs(before);
+}
+
+INSTANTIATE_TEST_SUITE_P(procs, chan_on_processors, ::testing::Values(1, 2, 8));
+
+}  // namespace
