@@ -222,30 +222,31 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
   std::size_t timeout_at = nobody;
   std::int64_t delay_ns = 0;
 
-  const auto prepare = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
-    auto& c = std::get<at>(cases);
-    using type = std::remove_cvref_t<decltype(c)>;
-    if constexpr (is_otherwise<type>) {
-      if (default_at != nobody) throw_two_otherwise();
-      default_at = at;
-    } else if constexpr (is_after<type>) {
-      if (timeout_at == nobody || c.delay_ns < delay_ns) {
-        timeout_at = at;
-        delay_ns = c.delay_ns;
-      }
-    } else {
-      place[count] = at;
-      untyped[count++] = c.prepare();
-    }
-  };
-  const auto put_aside = [&]<std::size_t at>(std::integral_constant<std::size_t, at>,
-                                             std::size_t except) {
-    auto& c = std::get<at>(cases);
-    using type = std::remove_cvref_t<decltype(c)>;
-    if constexpr (!is_otherwise<type> && !is_after<type>) {
-      if (at != except) c.put_aside();
-    }
-  };
+  [[maybe_unused]] const auto prepare =
+      [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+        auto& c = std::get<at>(cases);
+        using type = std::remove_cvref_t<decltype(c)>;
+        if constexpr (is_otherwise<type>) {
+          if (default_at != nobody) throw_two_otherwise();
+          default_at = at;
+        } else if constexpr (is_after<type>) {
+          if (timeout_at == nobody || c.delay_ns < delay_ns) {
+            timeout_at = at;
+            delay_ns = c.delay_ns;
+          }
+        } else {
+          place[count] = at;
+          untyped[count++] = c.prepare();
+        }
+      };
+  [[maybe_unused]] const auto put_aside =
+      [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) {
+        auto& c = std::get<at>(cases);
+        using type = std::remove_cvref_t<decltype(c)>;
+        if constexpr (!is_otherwise<type> && !is_after<type>) {
+          if (at != except) c.put_aside();
+        }
+      };
   // If preparing one throws, the values of those before it go back.
   struct returner {
     decltype(put_aside)& aside;
@@ -273,16 +274,17 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
   back.armed = false;
   (put_aside(std::integral_constant<std::size_t, I>{}, taken), ...);
 
-  const auto finish = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
-    if (at != taken) return;
-    auto& c = std::get<at>(cases);
-    using type = std::remove_cvref_t<decltype(c)>;
-    if constexpr (is_otherwise<type> || is_after<type>) {
-      std::invoke(c.handler);
-    } else {
-      c.finish();
-    }
-  };
+  [[maybe_unused]] const auto finish =
+      [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+        if (at != taken) return;
+        auto& c = std::get<at>(cases);
+        using type = std::remove_cvref_t<decltype(c)>;
+        if constexpr (is_otherwise<type> || is_after<type>) {
+          std::invoke(c.handler);
+        } else {
+          c.finish();
+        }
+      };
   (finish(std::integral_constant<std::size_t, I>{}), ...);
   return taken;
 }
