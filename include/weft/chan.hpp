@@ -334,6 +334,8 @@ class receiver : public detail::chan_handle<T> {
   explicit(false) receiver(const chan<T>& c) noexcept : detail::chan_handle<T>(c.ref_) {}
   template <std::same_as<std::nullptr_t> N>
   explicit(false) receiver(N) noexcept {}
+  // For timers and contexts.
+  explicit receiver(detail::chan_ref ref) noexcept : detail::chan_handle<T>(std::move(ref)) {}
 
   std::optional<T> recv() const { return this->do_recv(); }
   std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }

@@ -5,3 +5,4 @@
 #include <weft/go.hpp>      // IWYU pragma: export
 #include <weft/select.hpp>  // IWYU pragma: export
 #include <weft/sync.hpp>    // IWYU pragma: export
+#include <weft/time.hpp>    // IWYU pragma: export

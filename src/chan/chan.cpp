@@ -256,6 +256,15 @@ chan_outcome chan_core::try_receive(void* element) {
   return outcome;
 }
 
+chan_outcome chan_core::offer_inside(void* element) noexcept {
+  chan_waiter* served = nullptr;
+  lock();
+  const chan_outcome outcome = send_locked(element, served);
+  unlock();
+  if (served != nullptr) ready_inside(served->who);
+  return outcome;
+}
+
 bool chan_core::close() {
   observe(touch::release, this);
   sched::inside in;

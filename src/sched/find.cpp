@@ -33,6 +33,8 @@
 #include "sched/choice.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
+#include "sched/start.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -266,6 +268,19 @@ void overflow(processor& p, ring& r) noexcept {
   for (std::uint64_t i = 0; i < ring::capacity / 2; ++i) batch.push_back(r.pop_front());
   p.overflow_owed += batch.size();
   the_scheduler.global.push_overflow(batch);
+}
+
+bool arm_timer(timer& t, std::int64_t when_ns) noexcept {
+  if (machine* const m = this_machine()) {
+    processor& p = *m->p;
+    p.until_fair = std::min(p.until_fair, fair_period_timers);  // looks at the clock more often
+    return p.timers.arm(t, when_ns);
+  }
+  if (simulation* const s = this_simulation()) return s->timers().arm(t, when_ns);
+  ensure_started();
+  return the_scheduler.processors[0]
+      .load(std::memory_order_acquire)
+      ->timers.arm(t, when_ns);  // [P1]
 }
 
 goroutine* pick_fair(processor& p) noexcept {

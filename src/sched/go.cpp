@@ -135,6 +135,17 @@ void* task_storage(goroutine* g) noexcept {
 
 namespace {
 
+[[gnu::always_inline]] inline void push_started(machine* m, goroutine* g,
+                                                std::uint64_t parent) noexcept {
+  processor& p = *m->p;
+  g->created_by = parent;
+  if (g->id == 0) g->id = new_id(p);
+  // relaxed: only the holder writes; num_goroutine reads a sum.
+  p.started.store(p.started.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  sched::push_fresh(p, g);
+  sched::work_made(m);
+}
+
 [[gnu::always_inline]] inline void commit(goroutine* g, void (*invoke)(void*),
                                           const void* created_at) noexcept {
   g->invoke = invoke;
@@ -153,13 +164,7 @@ namespace {
     return;
   }
   m = sched::enter(m);
-  processor& p = *m->p;
-  g->created_by = m->g->id;
-  if (g->id == 0) g->id = new_id(p);
-  // relaxed: only the holder writes; num_goroutine reads a sum.
-  p.started.store(p.started.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  sched::push_fresh(p, g);
-  sched::work_made(m);
+  push_started(m, g, m->g->id);
   sched::leave(m);
 }
 
@@ -167,6 +172,17 @@ namespace {
 
 void commit_start(goroutine* g, void (*invoke)(void*)) noexcept {
   commit(g, invoke, __builtin_return_address(0));
+}
+
+void commit_start_inside(goroutine* g, void (*invoke)(void*)) noexcept {
+  g->invoke = invoke;
+  g->created_at = nullptr;
+  g->set_status(state::runnable);
+  if (machine* const m = sched::this_machine()) {
+    push_started(m, g, 0);
+  } else {
+    sched::this_simulation()->start(g);
+  }
 }
 
 void abort_start(goroutine* g) noexcept {

@@ -36,6 +36,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -398,6 +399,7 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept {
 }
 
 void keep_time() noexcept {
+  if (this_simulation() != nullptr) return;
   sched.lock.lock();
   machine* const keeper = keep_time_locked();
   sched.lock.unlock();

@@ -162,8 +162,7 @@ bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument
   a.who = g;
   a.give_up = give_up;
   a.give_up_argument = argument;
-  sched::timer_heap& timers = m != nullptr ? m->p->timers : s->timers();
-  if (!timers.arm(a, deadline_ns)) base::fatal("no memory for a timer");
+  if (!sched::arm_timer(a, deadline_ns)) base::fatal("no memory for a timer");
   if (s != nullptr) {
     s->park();
     sched::timer_heap::disarm(a);

@@ -86,6 +86,10 @@ bool can_run_here(machine* m, goroutine* g) noexcept;
 // Brings `g` to run, from the scheduler's stack; returns when the machine is back there.
 void run_goroutine(machine* m, goroutine* g) noexcept;
 
+// Arms a timer in the heap of the caller's processor, of its simulation, or on a plain thread of
+// any processor; that has to call keep_time() then. Inside. Returns: false if there is no memory.
+bool arm_timer(timer& t, std::int64_t when_ns) noexcept;
+
 // --- find.cpp ---------------------------------------------------------------------------------
 
 // Looks for work everywhere, for a bounded time. Returns: null if there is none worth taking.

@@ -42,8 +42,15 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   std::size_t fired = 0;
   for (; size_ != 0 && entries_[0].when_ns <= now_ns; ++fired) {
     timer* const t = entries_[0].what;
-    remove_locked(0);
-    t->place = 0;
+    if (t->period_ns > 0) {
+      // Ticks that are long past are left out; those to come stay in step.
+      const std::int64_t late = now_ns - t->when_ns;
+      t->when_ns += (late / t->period_ns + 1) * t->period_ns;
+      down_locked(0, {t->when_ns, t});
+    } else {
+      remove_locked(0);
+      t->place = 0;
+    }
     // The timer may be gone as soon as its owner runs, which it does only after disarm().
     t->fire(t);
   }

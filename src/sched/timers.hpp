@@ -25,6 +25,7 @@ struct timer {
   void (*fire)(timer*) noexcept = nullptr;
   void* argument = nullptr;
   std::int64_t when_ns = 0;    // guarded by the heap's lock while armed
+  std::int64_t period_ns = 0;  // immutable while armed; if not 0 it stays armed when it fires
   std::size_t place = 0;       // guarded by the heap's lock: index in the heap plus 1; 0: not armed
   timer_heap* heap = nullptr;  // set by arm()
 };

@@ -206,7 +206,11 @@ void engine::admit(strand& s) {
   s.stands = standing::ready;
   s.ready_since_ns = now_ns_;
   s.set_status(sched::state::runnable);
-  alive_.push_back(&s);
+  // In the order of their indices, which is not that of their starts: timers prepare theirs.
+  alive_.insert(
+      std::upper_bound(alive_.begin(), alive_.end(), &s,
+                       [](const strand* a, const strand* b) { return a->index < b->index; }),
+      &s);
 }
 
 void engine::fail(fault what, std::string message) {
@@ -229,6 +233,12 @@ goroutine* engine::take_record() {
 
 void engine::start(goroutine* g) noexcept {
   strand& s = static_cast<strand&>(*g);
+  if (clock_runs_) {  // a timer starts it: nobody who runs is its parent
+    s.chain = mix(s.chain, rest_hash_);
+    admit(s);
+    if (tracing_) note_for(s, "its time has come", {});
+    return;
+  }
   strand& me = *current_;
   link_rest(me, a_start);
   s.chain = mix(s.chain, me.chain);

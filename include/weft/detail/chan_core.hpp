@@ -116,6 +116,8 @@ class WEFT_API chan_core {
   chan_outcome receive(void* element);
   chan_outcome try_send(void* element);
   chan_outcome try_receive(void* element);
+  // try_send for a caller that is inside the runtime: a timer.
+  chan_outcome offer_inside(void* element) noexcept;
   // Returns: false if it was closed already.
   bool close();
   // Puts a box back in front of all others: its value could not be moved out.

@@ -43,6 +43,8 @@ WEFT_API void* task_storage(goroutine* g) noexcept;
 // Lets the goroutine run invoke(storage). Or gives the record back.
 WEFT_API void commit_start(goroutine* g, void (*invoke)(void* storage)) noexcept;
 WEFT_API void abort_start(goroutine* g) noexcept;
+// commit_start for a caller that is inside the runtime: a timer.
+WEFT_API void commit_start_inside(goroutine* g, void (*invoke)(void* storage)) noexcept;
 
 template <class F, class... Args>
 class task {

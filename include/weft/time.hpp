@@ -1,0 +1,160 @@
+// weft/time.hpp: the runtime's clock, timers and tickers.
+//
+// Nothing fires early. A timer's channel never holds a value from before the last stop or reset:
+// both take it back if it had not been received, and say so by returning true.
+#pragma once
+
+#include <weft/chan.hpp>
+#include <weft/detail/config.hpp>
+#include <weft/go.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+// Monotonic. In a bubble or an exploration (weft/test.hpp) it is theirs.
+struct clock {
+  using duration = std::chrono::nanoseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<clock>;
+  static constexpr bool is_steady = true;
+  static time_point now() noexcept { return time_point(duration(detail::clock_now_ns())); }
+};
+
+namespace detail {
+
+class timer_core;
+
+// A function without arguments that may be move-only, to be called once or, by timers that are
+// reset, more often.
+class timer_function {
+ public:
+  virtual ~timer_function() = default;
+  virtual void call() = 0;
+};
+template <class F>
+class timer_function_of final : public timer_function {
+ public:
+  template <class G>
+  explicit timer_function_of(G&& f) : f_(std::forward<G>(f)) {}
+  void call() override { std::invoke(f_); }
+
+ private:
+  F f_;
+};
+
+// A counted reference to a timer.
+class WEFT_API timer_ref {
+ public:
+  // A timer whose channel gets the time, once or every period_ns. Throws: std::bad_alloc.
+  static timer_ref make(std::int64_t delay_ns, std::int64_t period_ns);
+  // One that calls f in a goroutine of its own.
+  static timer_ref make(std::int64_t delay_ns, std::unique_ptr<timer_function> f);
+
+  timer_ref() noexcept = default;
+  timer_ref(const timer_ref& other) noexcept;
+  timer_ref(timer_ref&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  timer_ref& operator=(timer_ref other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~timer_ref();
+
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+  chan_ref channel() const noexcept;
+  bool stop() const;
+  bool reset(std::int64_t delay_ns, std::int64_t period_ns) const;
+
+ private:
+  explicit timer_ref(timer_core* owned) noexcept : core_(owned) {}
+  timer_core* core_ = nullptr;
+};
+
+[[noreturn]] WEFT_API void throw_bad_period();
+
+template <class Rep, class Period>
+std::int64_t period_ns(std::chrono::duration<Rep, Period> d) {
+  if (d <= d.zero()) throw_bad_period();
+  return to_ns(d);
+}
+
+}  // namespace detail
+
+// A handle; a copy is another handle on the same timer. Dropping it stops nothing.
+class timer {
+ public:
+  // Delivers the time on c() after `d`.
+  template <class Rep, class Period>
+  explicit timer(std::chrono::duration<Rep, Period> d)
+      : ref_(detail::timer_ref::make(detail::to_ns(d), 0)) {}
+
+  // The nil channel if it was made by after_func.
+  receiver<clock::time_point> c() const { return receiver<clock::time_point>(ref_.channel()); }
+
+  // Returns: true if it was running, or had fired and its value had not been received.
+  bool stop() { return ref_.stop(); }
+  // The same, and starts it anew.
+  template <class Rep, class Period>
+  bool reset(std::chrono::duration<Rep, Period> d) {
+    return ref_.reset(detail::to_ns(d), 0);
+  }
+
+  // For after_func.
+  explicit timer(detail::timer_ref ref) noexcept : ref_(std::move(ref)) {}
+
+ private:
+  detail::timer_ref ref_;
+};
+
+// Delivers the time every `period`; ticks that nobody received in time are dropped. The destructor
+// stops it.
+class ticker {
+ public:
+  // Throws: std::invalid_argument unless the period is positive.
+  template <class Rep, class Period>
+  explicit ticker(std::chrono::duration<Rep, Period> period)
+      : ref_(detail::timer_ref::make(detail::period_ns(period), detail::period_ns(period))) {}
+  ticker(ticker&&) noexcept = default;
+  ticker& operator=(ticker&& other) noexcept {
+    ticker(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~ticker() {
+    if (ref_) ref_.stop();
+  }
+
+  receiver<clock::time_point> c() const { return receiver<clock::time_point>(ref_.channel()); }
+  void stop() { ref_.stop(); }
+  template <class Rep, class Period>
+  void reset(std::chrono::duration<Rep, Period> period) {
+    ref_.reset(detail::period_ns(period), detail::period_ns(period));
+  }
+  void swap(ticker& other) noexcept { std::swap(ref_, other.ref_); }
+
+ private:
+  detail::timer_ref ref_;
+};
+
+// Returns: a channel that delivers the time after `d`.
+template <class Rep, class Period>
+receiver<clock::time_point> after(std::chrono::duration<Rep, Period> d) {
+  return timer(d).c();
+}
+
+// Calls f in a goroutine of its own after `d`, unless the timer is stopped before. Dropping the
+// timer does not stop it.
+template <class Rep, class Period, class F>
+timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
+  static_assert(std::is_invocable_v<std::decay_t<F>&>, "the function of after_func takes nothing");
+  return timer(detail::timer_ref::make(
+      detail::to_ns(d),
+      std::make_unique<detail::timer_function_of<std::decay_t<F>>>(std::forward<F>(f))));
+}
+
+}  // namespace weft
