@@ -21,6 +21,7 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -36,6 +37,10 @@ class WEFT_API nil_channel : public std::logic_error {
  public:
   explicit nil_channel(const char* what);
 };
+
+class context;
+template <class T>
+using expected = std::expected<T, std::error_code>;
 
 template <class T>
 class chan;
@@ -185,6 +190,10 @@ class chan_handle {
     out.sent();
   }
 
+  // Those with a context are in weft/context.hpp.
+  std::error_code do_send(const context& c, T& value) const;
+  expected<T> do_recv(const context& c) const;
+
   chan_status do_try_send(T& value) const {
     chan_core* const c = ref_.get();
     if (c == nullptr) return chan_status::full;
@@ -288,9 +297,15 @@ class chan : public detail::chan_handle<T> {
   // closed during the wait. Blocks: the goroutine; for ever on the nil channel.
   void send(T v) const { this->do_send(std::move(v)); }
 
+  // The same until the context ends. Returns: its error then; `v` is untouched.
+  std::error_code send(const context& c, T& v) const { return this->do_send(c, v); }
+  std::error_code send(const context& c, T&& v) const { return this->do_send(c, v); }
+
   // Returns: the next value, or nothing once the channel is closed and drained. Blocks: the
   // goroutine; for ever on the nil channel.
   std::optional<T> recv() const { return this->do_recv(); }
+  // The same until the context ends. Returns: its error then; errc::closed once closed and drained.
+  expected<T> recv(const context& c) const { return this->do_recv(c); }
 
   // Never wait. `v` is moved from only if the result is ok. The nil channel is full, and empty.
   chan_status try_send(T& v) const { return this->do_try_send(v); }
@@ -320,6 +335,8 @@ class sender : public detail::chan_handle<T> {
   explicit(false) sender(N) noexcept {}
 
   void send(T v) const { this->do_send(std::move(v)); }
+  std::error_code send(const context& c, T& v) const { return this->do_send(c, v); }
+  std::error_code send(const context& c, T&& v) const { return this->do_send(c, v); }
   chan_status try_send(T& v) const { return this->do_try_send(v); }
   chan_status try_send(T&& v) const { return this->do_try_send(v); }
   void close() const { this->do_close(); }
@@ -338,6 +355,7 @@ class receiver : public detail::chan_handle<T> {
   explicit receiver(detail::chan_ref ref) noexcept : detail::chan_handle<T>(std::move(ref)) {}
 
   std::optional<T> recv() const { return this->do_recv(); }
+  expected<T> recv(const context& c) const { return this->do_recv(c); }
   std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
   bool operator==(const receiver& other) const noexcept { return this->ref_ == other.ref_; }

@@ -1,0 +1,231 @@
+// weft/context.hpp: cancellation, deadlines and values that travel down a tree of calls.
+//
+// A context is a cheap handle. Its tree is cancelled from any node downwards: when cancel() returns
+// every context below has its err, cause and stop_token set and its done() closed, in that order.
+// The first cause wins. Every blocking operation of weft can be given a context.
+#pragma once
+
+#include <weft/chan.hpp>
+#include <weft/detail/config.hpp>
+#include <weft/select.hpp>
+#include <weft/time.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+namespace weft {
+
+// Why an operation of weft ended early. Equal to std::errc's operation_canceled, timed_out,
+// bad_file_descriptor and timed_out.
+enum class errc { canceled = 1, deadline_exceeded, closed, timed_out };
+
+WEFT_API const std::error_category& error_category() noexcept;
+inline std::error_code make_error_code(errc e) noexcept {
+  return {static_cast<int>(e), error_category()};
+}
+
+}  // namespace weft
+
+template <>
+struct std::is_error_code_enum<weft::errc> : std::true_type {};
+
+namespace weft {
+
+class context;
+
+// The name of a value in a context. Two keys are different whatever they are called.
+template <class T>
+class context_key {
+ public:
+  explicit context_key(std::string_view name) : name_(name) {}
+  context_key(const context_key&) = delete;
+  context_key& operator=(const context_key&) = delete;
+  std::string_view name() const noexcept { return name_; }
+
+ private:
+  std::string name_;
+};
+
+namespace detail {
+
+class context_core;
+
+class WEFT_API context_ref {
+ public:
+  context_ref() noexcept = default;
+  explicit context_ref(context_core* owned) noexcept : core_(owned) {}
+  context_ref(const context_ref& other) noexcept;
+  context_ref(context_ref&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  context_ref& operator=(context_ref other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+  }
+  ~context_ref();
+  context_core* get() const noexcept { return core_; }
+
+ private:
+  context_core* core_ = nullptr;  // null: the background
+};
+
+WEFT_API context_ref make_cancellable(const context_ref& parent);
+WEFT_API context_ref make_with_deadline(const context_ref& parent, std::int64_t deadline_ns);
+WEFT_API context_ref make_with_value(const context_ref& parent, const void* key,
+                                     std::shared_ptr<const void> value);
+WEFT_API context_ref make_without_cancel(const context_ref& parent);
+WEFT_API context_ref make_with_stop(const context_ref& parent, std::stop_token token);
+WEFT_API void cancel_context(const context_ref& c, errc why, std::exception_ptr cause);
+WEFT_API const void* find_value(const context_ref& c, const void* key) noexcept;
+WEFT_API std::shared_ptr<void> watch_context(const context_ref& c,
+                                             std::unique_ptr<timer_function> f);
+WEFT_API bool unwatch_context(void* watch);
+
+}  // namespace detail
+
+// A cheap handle; a copy is another handle on the same context.
+class WEFT_API context {
+ public:
+  // Never cancelled, no deadline, no values.
+  static context background() { return context(detail::context_ref()); }
+
+  // Closed when the context ends. The background's is nil.
+  receiver<std::monostate> done() const;
+  // Returns: empty while live, then errc::canceled or errc::deadline_exceeded.
+  std::error_code err() const noexcept;
+  // Returns: null while live; then what was given to cancel, else err() as a std::system_error.
+  std::exception_ptr cause() const;
+  std::optional<clock::time_point> deadline() const noexcept;
+  // A token that is stopped when the context ends.
+  std::stop_token stop_token() const;
+  // Returns: the value of the nearest context that has the key, or null.
+  template <class T>
+  const T* value(const context_key<T>& key) const noexcept {
+    return static_cast<const T*>(detail::find_value(ref_, &key));
+  }
+
+  // For the functions below.
+  explicit context(detail::context_ref ref) noexcept : ref_(std::move(ref)) {}
+  const detail::context_ref& ref() const noexcept { return ref_; }
+
+ private:
+  detail::context_ref ref_;
+};
+
+// Ends a context and everything below it. A copy ends the same one; dropping it ends nothing; only
+// the first call counts.
+class cancel_function {
+ public:
+  explicit cancel_function(detail::context_ref ref) noexcept : ref_(std::move(ref)) {}
+  void operator()() const { detail::cancel_context(ref_, errc::canceled, nullptr); }
+  void operator()(std::error_code cause) const {
+    (*this)(std::make_exception_ptr(std::system_error(cause)));
+  }
+  void operator()(std::exception_ptr cause) const {
+    detail::cancel_context(ref_, errc::canceled, std::move(cause));
+  }
+
+ private:
+  detail::context_ref ref_;
+};
+
+// auto [ctx, cancel] = with_cancel(parent);
+struct cancellable {
+  context ctx;
+  cancel_function cancel;
+};
+
+inline cancellable with_cancel(const context& parent) {
+  detail::context_ref ref = detail::make_cancellable(parent.ref());
+  return {context(ref), cancel_function(ref)};
+}
+// The earlier of its own deadline and its parent's counts.
+template <class Clock, class Duration>
+cancellable with_deadline(const context& parent, std::chrono::time_point<Clock, Duration> when) {
+  std::int64_t deadline_ns = 0;
+  if constexpr (std::is_same_v<Clock, clock>) {
+    deadline_ns = detail::to_ns(when.time_since_epoch());
+  } else {
+    deadline_ns = detail::deadline_after(detail::to_ns(when - Clock::now()));
+  }
+  detail::context_ref ref = detail::make_with_deadline(parent.ref(), deadline_ns);
+  return {context(ref), cancel_function(ref)};
+}
+template <class Rep, class Period>
+cancellable with_timeout(const context& parent, std::chrono::duration<Rep, Period> d) {
+  detail::context_ref ref =
+      detail::make_with_deadline(parent.ref(), detail::deadline_after(detail::to_ns(d)));
+  return {context(ref), cancel_function(ref)};
+}
+template <class T, class U>
+context with_value(const context& parent, const context_key<T>& key, U&& value) {
+  return context(detail::make_with_value(parent.ref(), &key,
+                                         std::make_shared<const T>(std::forward<U>(value))));
+}
+// Keeps the values and drops the rest.
+inline context without_cancel(const context& parent) {
+  return context(detail::make_without_cancel(parent.ref()));
+}
+// Ends when the token is stopped, too.
+inline context with_stop(const context& parent, std::stop_token token) {
+  return context(detail::make_with_stop(parent.ref(), std::move(token)));
+}
+
+// Calls f in a goroutine of its own when the context has ended. Returns: a function that returns
+// true if it prevented that.
+template <class F>
+auto after_func(const context& c, F&& f) {
+  return [watch = detail::watch_context(
+              c.ref(), std::make_unique<detail::timer_function_of<std::decay_t<F>>>(
+                           std::forward<F>(f)))] { return detail::unwatch_context(watch.get()); };
+}
+
+namespace this_goroutine {
+
+// Returns: the context's error if that ended first.
+template <class Rep, class Period>
+std::error_code sleep_for(const context& c, std::chrono::duration<Rep, Period> d) {
+  if (c.err()) return c.err();
+  const receiver<std::monostate> done = c.done();
+  const std::size_t taken = select(recv(done), weft::after(d, detail::no_handler{}));
+  return taken == 0 ? c.err() : std::error_code();
+}
+
+}  // namespace this_goroutine
+
+template <class T>
+std::error_code detail::chan_handle<T>::do_send(const context& c, T& value) const {
+  if (ref_.get() != nullptr && ref_.get()->closed_hint()) throw_closed_send();
+  if (c.err()) return c.err();
+  const receiver<std::monostate> done = c.done();
+  detail::send_case<T, T, detail::no_handler> sending(*this, value, {});
+  const std::size_t taken = select(std::move(sending), recv(done));
+  return taken == 1 ? c.err() : std::error_code();
+}
+
+template <class T>
+expected<T> detail::chan_handle<T>::do_recv(const context& c) const {
+  if (c.err()) return std::unexpected(c.err());
+  const receiver<std::monostate> done = c.done();
+  expected<T> result = std::unexpected(make_error_code(errc::closed));
+  const std::size_t taken = select(
+      detail::receive_case<T, std::function<void(std::optional<T>)>>(*this,
+                                                                     [&result](std::optional<T> v) {
+                                                                       if (v)
+                                                                         result = std::move(*v);
+                                                                     }),
+      recv(done));
+  if (taken == 1) return std::unexpected(c.err());
+  return result;
+}
+
+}  // namespace weft

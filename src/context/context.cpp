@@ -1,0 +1,441 @@
+// context.cpp: the tree of contexts.
+//
+// A node has a reference to its parent and is linked into the parent's list of children, from its
+// making until it is cancelled or gone. Background and value nodes that nothing can cancel have no
+// list: a child registers with the nearest ancestor that can be.
+//
+// cancel: the first caller sets err, cause and stop, closes done, starts what watches, and then
+// does the same to the children, each of which keeps its own cause if it was first elsewhere.
+// Others wait until it is through, so that the tree is cancelled when any cancel() returns; only a
+// callback of the canceller's own (of a stop_token) that cancels again goes on at once.
+//
+// Invariants:
+//   I1  A node in a list of children has not been cancelled, or is being so right now.
+//   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by the cancel
+//       of its parent, under the parent's lock; whoever takes it out of there to cancel it gets a
+//       reference, unless the last one was gone already.
+//
+// Memory order:
+//   [X1] the canceller's release of err_ -> acquire of whoever reads it: the cause.
+//
+// Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions; one at a
+// time.
+#include <weft/context.hpp>
+
+#include "base/lock.hpp"
+#include "sched/inside.hpp"
+
+#include <weft/detail/one_shot.hpp>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+namespace weft {
+namespace {
+
+class category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "weft"; }
+  std::string message(int value) const override {
+    switch (static_cast<errc>(value)) {
+      case errc::canceled:
+        return "context canceled";
+      case errc::deadline_exceeded:
+        return "context deadline exceeded";
+      case errc::closed:
+        return "closed";
+      case errc::timed_out:
+        return "timed out";
+    }
+    return "unknown error " + std::to_string(value);
+  }
+  std::error_condition default_error_condition(int value) const noexcept override {
+    switch (static_cast<errc>(value)) {
+      case errc::canceled:
+        return std::errc::operation_canceled;
+      case errc::deadline_exceeded:
+      case errc::timed_out:
+        return std::errc::timed_out;
+      case errc::closed:
+        return std::errc::bad_file_descriptor;
+    }
+    return {value, *this};
+  }
+};
+
+}  // namespace
+
+const std::error_category& error_category() noexcept {
+  static const category the_category;
+  return the_category;
+}
+
+namespace detail {
+namespace {
+
+// Returns: a number that is the caller's alone, goroutine or plain thread, while it runs.
+std::uint64_t who_am_i() noexcept {
+  if (const std::uint64_t id = this_goroutine::id()) return id * 2 + 1;
+  thread_local char mine;
+  return reinterpret_cast<std::uintptr_t>(&mine) & ~std::uint64_t{1};
+}
+
+// Holds a spin lock inside the runtime.
+class locked {
+ public:
+  explicit locked(base::spin_lock& l) noexcept : lock_(l) { lock_.lock(); }
+  locked(const locked&) = delete;
+  locked& operator=(const locked&) = delete;
+  ~locked() {
+    lock_.unlock();
+    in_.leave();
+  }
+
+ private:
+  sched::inside in_;
+  base::spin_lock& lock_;
+};
+
+}  // namespace
+
+// What waits for a context to end: a child, or a function.
+struct context_watcher {
+  context_watcher* next = nullptr;      // guarded by the lock of the node that is watched
+  context_watcher* previous = nullptr;  // the same
+  bool linked = false;                  // the same
+  context_core* child = nullptr;        // null: a function
+};
+
+class context_core {
+ public:
+  enum class kind : std::uint8_t { cancellable, value, without_cancel };
+
+  context_core(kind k, context_ref parent) : kind_(k), parent_(std::move(parent)) {
+    if (kind_ == kind::cancellable) {
+      done_ = chan_core::make(0, chan_element<std::monostate>::shape);
+      as_child_.child = this;
+    }
+  }
+  context_core(const context_core&) = delete;
+  context_core& operator=(const context_core&) = delete;
+  ~context_core() {
+    stop_callback_.reset();
+    if (context_core* const p = ancestor()) p->remove(as_child_);
+    if (done_ != nullptr) done_->release();
+  }
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  bool try_retain() noexcept {
+    std::uint32_t n = references_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    do {
+      if (n == 0) return false;
+    } while (!references_.compare_exchange_weak(n, n + 1, std::memory_order_relaxed));
+    return true;
+  }
+  void release() noexcept {
+    // acq_rel: the last one sees what all others did.
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // The nearest node from here upwards that can be cancelled; null: the background.
+  static context_core* cancellable_from(context_core* c) noexcept {
+    while (c != nullptr && c->kind_ == kind::value) c = c->parent_.get();
+    return c == nullptr || c->kind_ == kind::without_cancel ? nullptr : c;
+  }
+  context_core* ancestor() const noexcept { return cancellable_from(parent_.get()); }
+
+  // Links this new node to what can cancel it.
+  void attach() {
+    context_core* const p = ancestor();
+    if (p == nullptr || p->add(as_child_)) return;
+    cancel(p->error(), p->cause());
+  }
+
+  // Returns: false if the node has ended already.
+  bool add(context_watcher& w) noexcept {
+    const locked hold(lock_);
+    if (err_.load(std::memory_order_relaxed) != 0) return false;
+    w.previous = nullptr;
+    w.next = watchers_;
+    if (watchers_ != nullptr) watchers_->previous = &w;
+    watchers_ = &w;
+    w.linked = true;
+    return true;
+  }
+  // Returns: false if it was not in the list any more.
+  bool remove(context_watcher& w) noexcept {
+    const locked hold(lock_);
+    return unlink(w);
+  }
+
+  errc error() const noexcept {
+    return static_cast<errc>(err_.load(std::memory_order_acquire));  // [X1]
+  }
+  bool ended() const noexcept { return err_.load(std::memory_order_acquire) != 0; }  // [X1]
+  std::exception_ptr cause() const { return cause_; }  // ordered by [X1]
+  chan_core* done() const noexcept { return done_; }
+  const context_ref& parent() const noexcept { return parent_; }
+  kind what() const noexcept { return kind_; }
+
+  void cancel(errc why, std::exception_ptr cause);
+  std::stop_token stop_token();
+
+  void set_deadline(std::int64_t deadline_ns) { deadline_ns_ = deadline_ns; }
+  std::int64_t deadline_ns() const noexcept { return deadline_ns_; }
+  void start_timer();
+
+  void set_value(const void* key, std::shared_ptr<const void> value) {
+    key_ = key;
+    value_ = std::move(value);
+  }
+  const void* find(const void* key) const noexcept {
+    for (const context_core* c = this; c != nullptr; c = c->parent_.get()) {
+      if (c->kind_ == kind::value && c->key_ == key) return c->value_.get();
+    }
+    return nullptr;
+  }
+  void watch_stop(std::stop_token token) {
+    stop_callback_.emplace(std::move(token), stopper{this});
+  }
+
+ private:
+  struct stopper {
+    context_core* core;
+    void operator()() const { core->cancel(errc::canceled, nullptr); }
+  };
+
+  bool unlink(context_watcher& w) noexcept {
+    if (!w.linked) return false;
+    (w.previous != nullptr ? w.previous->next : watchers_) = w.next;
+    if (w.next != nullptr) w.next->previous = w.previous;
+    w.linked = false;
+    return true;
+  }
+
+  const kind kind_;
+  const context_ref parent_;
+  std::atomic<std::uint32_t> references_{1};
+  base::spin_lock lock_;
+  std::atomic<int> err_{0};               // [X1] written once, under lock_
+  std::exception_ptr cause_;              // immutable after [X1]
+  context_watcher* watchers_ = nullptr;   // guarded by lock_
+  context_watcher as_child_;              // in the list of the ancestor
+  chan_core* done_ = nullptr;             // closed once
+  one_shot<seam> finished_;               // the whole subtree is cancelled
+  std::uint64_t canceller_ = 0;           // guarded by lock_; the goroutine; 0: a plain thread
+  std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
+  std::optional<std::stop_callback<stopper>> stop_callback_;
+  timer_ref timer_;  // guarded by lock_
+  std::int64_t deadline_ns_ = INT64_MAX;
+  const void* key_ = nullptr;
+  std::shared_ptr<const void> value_;
+};
+
+// A function to be called when a context ends.
+struct context_function : context_watcher {
+  context_ref watched;
+  std::unique_ptr<timer_function> function;
+  // Handed to the goroutine that calls it, by the cancel that took it out.
+  std::shared_ptr<context_function> self;
+};
+
+void context_core::cancel(errc why, std::exception_ptr cause) {
+  if (kind_ != kind::cancellable) return;
+  if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
+  timer_ref timer;
+  std::optional<std::stop_source> stop;
+  bool first = false;
+  std::uint64_t canceller = 0;
+  const std::uint64_t me = who_am_i();
+  observe(touch::release, this);
+  {
+    const locked hold(lock_);
+    if (err_.load(std::memory_order_relaxed) == 0) {
+      first = true;
+      std::swap(cause_, cause);  // nothing is freed in here
+      canceller_ = me;
+      err_.store(static_cast<int>(why), std::memory_order_release);  // [X1]
+      std::swap(timer, timer_);
+      stop = stop_;
+    }
+    canceller = canceller_;
+  }
+  if (!first) {
+    if (canceller != me) finished_.wait(wait_reason::none);
+    return;
+  }
+  if (stop) stop->request_stop();
+  done_->close();
+  for (;;) {
+    context_core* child = nullptr;
+    std::shared_ptr<context_function> function;
+    bool some = false;
+    {
+      const locked hold(lock_);
+      if (context_watcher* const w = watchers_) {
+        some = true;
+        unlink(*w);
+        if (w->child == nullptr) {
+          function.swap(static_cast<context_function*>(w)->self);
+        } else if (w->child->try_retain()) {
+          child = w->child;
+        }
+      }
+    }
+    if (!some) break;
+    if (function != nullptr) go([f = std::move(function)] { f->function->call(); });
+    if (child != nullptr) {
+      child->cancel(why, cause_);
+      child->release();
+    }
+  }
+  if (timer) timer.stop();
+  finished_.set();
+  // Not before: a cancel of the parent that does not find it here would not wait for it.
+  if (context_core* const p = ancestor()) p->remove(as_child_);
+}
+
+std::stop_token context_core::stop_token() {
+  std::stop_source fresh;
+  bool stopped = false;
+  std::optional<std::stop_source> source;
+  {
+    const locked hold(lock_);
+    if (!stop_) stop_ = fresh;
+    source = stop_;
+    stopped = err_.load(std::memory_order_relaxed) != 0;
+  }
+  if (stopped) source->request_stop();
+  return source->get_token();
+}
+
+void context_core::start_timer() {
+  struct expire final : timer_function {
+    context_ref core;
+    explicit expire(context_ref c) : core(std::move(c)) {}
+    void call() override { core.get()->cancel(errc::deadline_exceeded, nullptr); }
+  };
+  if (ended()) return;
+  retain();
+  timer_ref timer =
+      timer_ref::make(deadline_ns_ - clock_now_ns(), std::make_unique<expire>(context_ref(this)));
+  bool late = false;
+  {
+    const locked hold(lock_);
+    late = err_.load(std::memory_order_relaxed) != 0;
+    if (!late) std::swap(timer, timer_);
+  }
+  if (late) timer.stop();
+}
+
+context_ref::context_ref(const context_ref& other) noexcept : core_(other.core_) {
+  if (core_ != nullptr) core_->retain();
+}
+
+context_ref::~context_ref() {
+  if (core_ != nullptr) core_->release();
+}
+
+context_ref make_cancellable(const context_ref& parent) {
+  context_ref ref(new context_core(context_core::kind::cancellable, parent));
+  if (const context_core* const p = context_core::cancellable_from(parent.get())) {
+    ref.get()->set_deadline(p->deadline_ns());
+  }
+  ref.get()->attach();
+  return ref;
+}
+
+context_ref make_with_deadline(const context_ref& parent, std::int64_t deadline_ns) {
+  context_ref ref = make_cancellable(parent);
+  context_core& c = *ref.get();
+  if (c.deadline_ns() <= deadline_ns) return ref;  // the parent ends it
+  c.set_deadline(deadline_ns);
+  if (deadline_ns <= clock_now_ns()) {
+    c.cancel(errc::deadline_exceeded, nullptr);
+  } else {
+    c.start_timer();
+  }
+  return ref;
+}
+
+context_ref make_with_value(const context_ref& parent, const void* key,
+                            std::shared_ptr<const void> value) {
+  context_ref ref(new context_core(context_core::kind::value, parent));
+  ref.get()->set_value(key, std::move(value));
+  return ref;
+}
+
+context_ref make_without_cancel(const context_ref& parent) {
+  return context_ref(new context_core(context_core::kind::without_cancel, parent));
+}
+
+context_ref make_with_stop(const context_ref& parent, std::stop_token token) {
+  context_ref ref = make_cancellable(parent);
+  ref.get()->watch_stop(std::move(token));
+  return ref;
+}
+
+void cancel_context(const context_ref& c, errc why, std::exception_ptr cause) {
+  if (c.get() != nullptr) c.get()->cancel(why, std::move(cause));
+}
+
+const void* find_value(const context_ref& c, const void* key) noexcept {
+  return c.get() != nullptr ? c.get()->find(key) : nullptr;
+}
+
+std::shared_ptr<void> watch_context(const context_ref& c, std::unique_ptr<timer_function> f) {
+  auto w = std::make_shared<context_function>();
+  w->function = std::move(f);
+  w->self = w;
+  if (context_core* const core = context_core::cancellable_from(c.get())) {
+    core->retain();
+    w->watched = context_ref(core);
+    if (!core->add(*w)) go([own = std::exchange(w->self, nullptr)] { own->function->call(); });
+  }
+  return w;
+}
+
+bool unwatch_context(void* watch) {
+  auto* const w = static_cast<context_function*>(watch);
+  if (w->watched.get() == nullptr) {
+    return std::exchange(w->self, nullptr) != nullptr;  // nothing would ever have called it
+  }
+  if (!w->watched.get()->remove(*w)) return false;
+  const std::shared_ptr<context_function> last = std::exchange(w->self, nullptr);
+  return true;
+}
+
+}  // namespace detail
+
+using detail::context_core;
+
+receiver<std::monostate> context::done() const {
+  const context_core* const c = context_core::cancellable_from(ref_.get());
+  if (c == nullptr) return nullptr;
+  c->done()->retain();
+  return receiver<std::monostate>(detail::chan_ref(c->done()));
+}
+
+std::error_code context::err() const noexcept {
+  const context_core* const c = context_core::cancellable_from(ref_.get());
+  return c != nullptr && c->ended() ? make_error_code(c->error()) : std::error_code();
+}
+
+std::exception_ptr context::cause() const {
+  const context_core* const c = context_core::cancellable_from(ref_.get());
+  return c != nullptr && c->ended() ? c->cause() : nullptr;
+}
+
+std::optional<clock::time_point> context::deadline() const noexcept {
+  const context_core* const c = context_core::cancellable_from(ref_.get());
+  if (c == nullptr || c->deadline_ns() == INT64_MAX) return std::nullopt;
+  return clock::time_point(std::chrono::nanoseconds(c->deadline_ns()));
+}
+
+std::stop_token context::stop_token() const {
+  context_core* const c = context_core::cancellable_from(ref_.get());
+  return c != nullptr ? c->stop_token() : std::stop_token();
+}
+
+}  // namespace weft
