@@ -2,6 +2,9 @@
 #pragma once
 
 #include <weft/detail/config.hpp>
+#include <weft/detail/group.hpp>          // IWYU pragma: export
+#include <weft/detail/pool.hpp>           // IWYU pragma: export
+#include <weft/detail/single_flight.hpp>  // IWYU pragma: export
 #include <weft/detail/wait_group_core.hpp>
 #include <weft/go.hpp>
 

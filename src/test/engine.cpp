@@ -55,10 +55,11 @@ int lowest_free_descriptor() {
   return fd;
 }
 
-// Other threads open and close some, so the number is looked at again.
+// Other threads open and close some, so the number is looked at again; if one was open before and
+// is not now, the number has gone down.
 bool descriptor_is_left(int lowest_before) {
   for (int turn = 0; turn < 10; ++turn) {
-    if (lowest_free_descriptor() == lowest_before) return false;
+    if (lowest_free_descriptor() <= lowest_before) return false;
     const timespec pause{0, 200'000};
     ::nanosleep(&pause, nullptr);
   }

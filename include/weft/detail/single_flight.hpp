@@ -1,0 +1,108 @@
+// single_flight.hpp: many who want the same, one who does it; a part of weft/sync.hpp.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/future_state.hpp>
+#include <weft/detail/one_shot.hpp>
+
+#include <exception>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace weft {
+
+// run(key, f) calls f, unless a call for the same key is under way: then it waits for that one and
+// shares what it returns or throws.
+template <class K, class V>
+class single_flight {
+ public:
+  single_flight() = default;
+  single_flight(const single_flight&) = delete;
+  single_flight& operator=(const single_flight&) = delete;
+
+  // Returns: the value, and whether others got it too. Blocks: the goroutine.
+  template <class F>
+  std::pair<V, bool> run(const K& key, F&& f) {
+    detail::observe(detail::touch::arrive, this);
+    std::shared_ptr<flight> mine;
+    std::shared_ptr<flight> theirs;
+    {
+      // Held across no call into weft, so a goroutine holds it on one thread.
+      const std::lock_guard hold(mutex_);
+      std::shared_ptr<flight>& slot = flights_[key];
+      if (slot != nullptr) {
+        theirs = slot;
+        theirs->shared = true;
+      } else {
+        mine = slot = std::make_shared<flight>();
+      }
+    }
+    if (theirs != nullptr) {
+      theirs->landed.wait(detail::wait_reason::future);
+      detail::observe(detail::touch::acquire, theirs.get());
+      if (theirs->thrown != nullptr) std::rethrow_exception(theirs->thrown);
+      return {*theirs->value, true};
+    }
+    struct lander {
+      single_flight* self;
+      const K& key;
+      std::shared_ptr<flight> flight_;
+      ~lander() {  // also if f ends the goroutine
+        if (!flight_->value && flight_->thrown == nullptr) {
+          flight_->thrown = detail::make_broken_promise();
+        }
+        self->erase(key, flight_);
+        detail::observe(detail::touch::release, flight_.get());
+        flight_->landed.set();
+      }
+    };
+    {
+      const lander last{this, key, mine};
+      using call_type = std::remove_reference_t<F>;
+      struct call {
+        call_type* f;
+        flight* into;
+      } c{std::addressof(f), mine.get()};
+      detail::call_capturing(
+          [](void* argument) {
+            auto* const self = static_cast<call*>(argument);
+            self->into->value.emplace(std::invoke(*self->f));
+          },
+          &c, mine->thrown);
+    }
+    if (mine->thrown != nullptr) std::rethrow_exception(mine->thrown);
+    const std::lock_guard hold(mutex_);
+    return {*mine->value, mine->shared};
+  }
+
+  // The next run of `key` calls anew, even if a call is under way.
+  void forget(const K& key) {
+    detail::observe(detail::touch::arrive, this);
+    const std::lock_guard hold(mutex_);
+    flights_.erase(key);
+  }
+
+ private:
+  struct flight {
+    detail::one_shot<detail::seam> landed;
+    std::optional<V> value;     // before landing: whoever calls
+    std::exception_ptr thrown;  // the same
+    bool shared = false;        // guarded by mutex_
+  };
+
+  void erase(const K& key, const std::shared_ptr<flight>& f) {
+    const std::lock_guard hold(mutex_);
+    const auto found = flights_.find(key);
+    if (found != flights_.end() && found->second == f) flights_.erase(found);
+  }
+
+  std::mutex mutex_;
+  std::map<K, std::shared_ptr<flight>> flights_;  // guarded by mutex_
+};
+
+}  // namespace weft
