@@ -24,6 +24,9 @@
 // state anew each time f is called. A run that fails is abandoned where it stands: destructors of
 // what its goroutines held do not run.
 //
+// A loop that waits for others yields or sleeps in each turn; then everybody has one in time. One
+// that does neither may be run for ever, which is "no end", unless the strategy is random.
+//
 // What is made in a bubble or an exploration can be used only there: a goroutine of it that is
 // woken from outside ends the process, with a message that says so.
 #pragma once

@@ -19,6 +19,7 @@
 #include <cxxabi.h>
 #include <mutex>
 #include <stdexcept>
+#include <tuple>
 #include <typeinfo>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ namespace {
 
 constexpr std::int64_t first_instant_ns = 946'684'800'000'000'000;  // 2000-01-01
 constexpr int fruitless_yields_max = 100;                           // then time goes on, if it can
+// Each use leaves a few frames in TSan's picture of the stack, which has room for 65,536.
+[[maybe_unused]] constexpr int fiber_uses_max = 1'000;
 
 // Kinds of links in a chain.
 constexpr std::uint64_t a_point = 0x21, a_start = 0x22, a_park = 0x23, a_wake_up = 0x24,
@@ -73,6 +76,7 @@ engine::engine(const engine_options& o) : options_(o) {}
 
 engine::~engine() {
   for (stack::extent* e : free_stacks_) stack::central().put(&e, 1);
+  for (const auto& [fiber, uses] : free_fibers_) base::sanitizer::destroy_fiber(fiber);
   timers_.clear();
 }
 
@@ -205,6 +209,7 @@ void engine::admit(strand& s) {
   s.clock.set(s.index, 1);
   s.stands = standing::ready;
   s.ready_since_ns = now_ns_;
+  s.moved_at = steps_;
   s.set_status(sched::state::runnable);
   alive_.push_back(&s);
 }
@@ -230,6 +235,7 @@ goroutine* engine::take_record() {
 void engine::start(goroutine* g) noexcept {
   strand& s = static_cast<strand&>(*g);
   strand& me = *current_;
+  drain(me);  // a store is never seen later than something that comes after it and orders
   link_rest(me, a_start);
   s.chain = mix(s.chain, me.chain);
   s.created_by = me.id;
@@ -331,7 +337,7 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
   (void)for_good;
 #endif
 #if WEFT_TSAN
-  if (to->fiber == nullptr) to->fiber = base::sanitizer::create_fiber();
+  if (fresh) give_fiber(*s);
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
   if (fresh) {
@@ -359,7 +365,7 @@ void engine::arrive(goroutine* who) {
 #endif
   if (strand* const d = std::exchange(dead_, nullptr)) {
 #if WEFT_TSAN
-    base::sanitizer::destroy_fiber(std::exchange(d->fiber, nullptr));
+    take_fiber(*d);
 #endif
     if (d->stack != nullptr && d->stack->size_class == stack::default_class) {
       base::sanitizer::unpoison(d->stack->low, d->stack->bytes());
@@ -384,6 +390,28 @@ void engine::give_stack(strand& s) {
   }
 }
 
+#if WEFT_TSAN
+// It takes its time to make a fiber, so they are used again.
+void engine::give_fiber(strand& s) {
+  if (free_fibers_.empty()) {
+    s.fiber = base::sanitizer::create_fiber();
+    s.fiber_uses = 0;
+  } else {
+    std::tie(s.fiber, s.fiber_uses) = free_fibers_.back();
+    free_fibers_.pop_back();
+  }
+}
+
+void engine::take_fiber(strand& s) {
+  void* const fiber = std::exchange(s.fiber, nullptr);
+  if (++s.fiber_uses < fiber_uses_max) {
+    free_fibers_.emplace_back(fiber, s.fiber_uses);
+  } else {
+    base::sanitizer::destroy_fiber(fiber);
+  }
+}
+#endif
+
 // ---- Points ----
 
 void engine::point(const void* pending) {
@@ -403,7 +431,8 @@ bool engine::enabled(const strand& s) const {
     case standing::ready:
       return s.has_processor || options_.procs == 0 || occupied_ < options_.procs;
     case standing::yielding:
-      return steps_ > s.yielded_at + 1 && (options_.procs == 0 || occupied_ < options_.procs);
+      return steps_ > s.yielded_at + 1 && (options_.procs == 0 || occupied_ < options_.procs) &&
+             !owes_a_turn(s);
     case standing::spinning:
       return s.released || changed(s);
     case standing::parked:
@@ -413,6 +442,13 @@ bool engine::enabled(const strand& s) const {
       return false;
   }
   return false;
+}
+
+// Whether somebody could have gone on ever since `yielder` yielded the last time but one.
+bool engine::owes_a_turn(const strand& yielder) const {
+  return std::any_of(alive_.begin(), alive_.end(), [&](const strand* s) {
+    return s->stands == standing::ready && s->moved_at < yielder.yielded_before && enabled(*s);
+  });
 }
 
 void engine::collect() {
@@ -546,6 +582,7 @@ strand* engine::admit_step(strand& s) {
     s.has_processor = true;
     ++occupied_;
   }
+  s.moved_at = steps_;
   last_ = &s;
   return &s;
 }
@@ -653,12 +690,14 @@ void engine::ready(goroutine* g) noexcept {
   // Whoever the clock wakes is not ordered after whoever happens to run.
   strand* const by = clock_runs_ ? nullptr : current_;
   if (by != nullptr) {
+    drain(*by);
     s.clock.join(by->clock);
     by->clock.tick(by->index);
   }
   if (s.stands == standing::parked) {
     s.stands = standing::ready;
     s.ready_since_ns = now_ns_;
+    s.moved_at = steps_;
   }
   if (tracing_) {
     if (by == nullptr) {
@@ -674,7 +713,7 @@ void engine::yield() noexcept {
   link_rest(me, a_yield);
   if (tracing_) note("yields");
   me.stands = standing::yielding;
-  me.yielded_at = steps_;
+  me.yielded_before = std::exchange(me.yielded_at, steps_);
   release_processor(me);
   point(nullptr);
 }
@@ -720,6 +759,7 @@ void engine::observe(weft::detail::touch how, const void* object) noexcept {
       me.clock.join(found->second);
     }
   } else if (how == touch::release) {
+    drain(me);
     released_[object].join(me.clock);
     me.clock.tick(me.index);
   }

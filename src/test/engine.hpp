@@ -7,9 +7,11 @@
 // points is one step. The thread's own stack, the host, is where a run begins and ends.
 //
 // Standings. A goroutine is `ready`; or `parked` until readied; or `yielding` until somebody else
-// has made a step; or `resting` in test::wait until nobody else can go on; or `done`. Model tests
-// of lock-free protocols know two more: `asleep` in a futex and `spinning`, which is to read again
-// only when something it has read since its last pause has changed.
+// has made a step, and at its second time until everybody has who could since the first (CHESS's
+// fairness: loops that wait for others end, under every strategy); or `resting` in test::wait until
+// nobody else can go on; or `done`. Model tests of lock-free protocols know two more: `asleep` in a
+// futex and `spinning`, which is to read again only when something it has read since its last pause
+// has changed.
 //
 // Time stands still while anybody can go on, then jumps to the next timer. An exploration may let
 // it jump earlier, as if a ready goroutine had been kept waiting, but for no longer than `late`.
@@ -114,6 +116,7 @@ struct strand : sched::goroutine {
   };
 
   std::uint32_t index = 0;
+  int fiber_uses = 0;           // of its TSan fiber, before it
   const char* title = nullptr;  // of model threads
   standing stands = standing::ready;
   bool begun = false;
@@ -121,7 +124,9 @@ struct strand : sched::goroutine {
   bool has_processor = false;
   bool in_prologue = false;  // runs up to its first point before anything else
   std::int64_t ready_since_ns = 0;
-  std::uint64_t yielded_at = 0;   // step
+  std::uint64_t moved_at = 0;    // step: its last, or when it became ready
+  std::uint64_t yielded_at = 0;  // step
+  std::uint64_t yielded_before = 0;
   const void* pending = nullptr;  // the location it is about to touch
 
   vector_clock clock;  // what happened before its next step
@@ -251,8 +256,10 @@ class engine final : public sched::simulation, public state_source {
   strand* admit_step(strand& s);
   void collect();
   void collect_buffers();
+  bool flush_matters(const strand& s) const;
   void collect_last_resort();
   bool enabled(const strand& s) const;
+  bool owes_a_turn(const strand& yielder) const;
   bool changed(const strand& s) const;
   void advance_clock();
   void stir(strand& s);
@@ -270,6 +277,8 @@ class engine final : public sched::simulation, public state_source {
   static void begin(void*);
   [[noreturn]] void finish_strand();
   void give_stack(strand& s);
+  void give_fiber(strand& s);
+  void take_fiber(strand& s);
   strand* new_strand();
   void admit(strand& s);
   void reset();
@@ -302,7 +311,8 @@ class engine final : public sched::simulation, public state_source {
   std::size_t host_bytes_ = 0;
   sched::exception_globals* eh_ = nullptr;
   std::vector<stack::extent*> free_stacks_;
-  sched::goroutine discard_;  // whoever leaves for good
+  std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
+  sched::goroutine discard_;                        // whoever leaves for good
   bool knows_host_ = false;
 
   // Of this run.

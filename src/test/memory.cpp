@@ -20,10 +20,6 @@ bool releases(std::memory_order o) {
          o == std::memory_order_seq_cst;
 }
 
-std::uint64_t bit(const void* place) {
-  return std::uint64_t{1} << (mix(5, reinterpret_cast<std::uintptr_t>(place)) & 63);
-}
-
 }  // namespace
 
 // ---- Locations ----
@@ -248,27 +244,34 @@ void engine::drain(strand& s) {
 }
 
 void engine::collect_buffers() {
-  // Whom a flush could matter to. Bits may collide, which offers a flush too many.
   const bool somebody = !offer_.actors.empty();
   bool first = true;
   for (const strand* const s : alive_) {
     if (s->buffer.empty()) continue;
-    std::uint64_t mine = 0;
-    for (const strand::buffered_store& b : s->buffer) mine |= bit(b.place);
-    std::uint64_t others = 0;
-    for (const strand* const o : alive_) {
-      if (o == s) continue;
-      for (const strand::buffered_store& b : o->buffer) others |= bit(b.place);
-      if (o->stands == standing::ready && o->pending != nullptr) others |= bit(o->pending);
-      if (o->stands == standing::spinning) {
-        for (const strand::read_mark& r : o->reads) others |= bit(r.place);
-      }
-    }
-    if ((mine & others) != 0 || (!somebody && first)) {
+    if (flush_matters(*s) || (!somebody && first)) {
       offer_.actors.push_back({actor::kind::buffer, s->index});
     }
     first = false;
   }
+}
+
+// Whether somebody else could notice that a store of `s` lands now.
+bool engine::flush_matters(const strand& s) const {
+  const auto holds = [&s](const void* place) {
+    return std::any_of(s.buffer.begin(), s.buffer.end(),
+                       [place](const strand::buffered_store& b) { return b.place == place; });
+  };
+  return std::any_of(alive_.begin(), alive_.end(), [&](const strand* o) {
+    if (o == &s) return false;
+    if (o->stands == standing::ready && o->pending != nullptr && holds(o->pending)) return true;
+    if (o->stands == standing::spinning &&
+        std::any_of(o->reads.begin(), o->reads.end(),
+                    [&](const strand::read_mark& r) { return holds(r.place); })) {
+      return true;
+    }
+    return std::any_of(o->buffer.begin(), o->buffer.end(),
+                       [&](const strand::buffered_store& b) { return holds(b.place); });
+  });
 }
 
 // ---- Futexes and spinning ----
