@@ -51,18 +51,19 @@ graveyard& the_graveyard() {
   return g;
 }
 
-// A leaked descriptor takes the lowest free number, so that one changes.
+// A leaked descriptor takes the lowest free number, so that one grows.
 int lowest_free_descriptor() {
   const int fd = ::dup(STDERR_FILENO);
   if (fd >= 0) ::close(fd);
   return fd;
 }
 
-// Other threads open and close some, so the number is looked at again.
+// Other threads open and close some, so the number is looked at again; and it may have been theirs
+// that made the first one large.
 bool descriptor_is_left(int lowest_before) {
-  for (int turn = 0; turn < 10; ++turn) {
-    if (lowest_free_descriptor() == lowest_before) return false;
-    const timespec pause{0, 200'000};
+  for (long pause_ns = 200'000; pause_ns < 50'000'000; pause_ns *= 2) {
+    if (lowest_free_descriptor() <= lowest_before) return false;
+    const timespec pause{0, pause_ns};
     ::nanosleep(&pause, nullptr);
   }
   return true;
