@@ -150,6 +150,8 @@ void engine::reset() {
   locations_.clear();
   locations_made_ = 0;
   released_.clear();
+  labels_.clear();
+  labels_numbered_ = 0;
   vars_.clear();
   recorded_.clear();
   fault_ = fault::none;
@@ -300,8 +302,12 @@ void engine::fail_by(const std::exception_ptr& thrown) {
 
 void engine::finish_strand() {
   strand& s = *current_;
-  if (s.extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(&s);
-  if (tracing_) note("ends");
+  check_expectations();
+  if (s.extra.load(std::memory_order_relaxed) != nullptr) {
+    s.last_name = name_of(s);
+    sched::destroy_extra(&s);
+  }
+  if (tracing_ && fault_ == fault::none) note("ends");
   drain(s);
   link_rest(s, an_end);
   s.stands = standing::done;
@@ -745,13 +751,16 @@ void engine::go_to_next() {
   if (next != me) go_to(next);
 }
 
-void engine::observe(weft::detail::touch how, const void* object) noexcept {
+void engine::observe(weft::detail::touch how, const void* object, const char* what) noexcept {
   using weft::detail::touch;
   if (current_ == nullptr) return;  // the host, between runs
   strand& me = *current_;
   if (how != touch::acquire) {
     point(nullptr);
-    if (tracing_ && object == nullptr) note("point");
+    if (tracing_) {
+      if (what == nullptr) what = "use";
+      note(object != nullptr ? what + (" " + object_label(object)) : what);
+    }
     link_rest(me, a_point);
   }
   if (object == nullptr) return;

@@ -118,6 +118,7 @@ struct strand : sched::goroutine {
   std::uint32_t index = 0;
   int fiber_uses = 0;           // of its TSan fiber, before it
   const char* title = nullptr;  // of model threads
+  std::string last_name;        // once it has ended
   standing stands = standing::ready;
   bool begun = false;
   bool token = false;  // readied before it had parked
@@ -174,7 +175,7 @@ class engine final : public sched::simulation, public state_source {
   void park() noexcept override;
   void ready(sched::goroutine* g) noexcept override;
   void yield() noexcept override;
-  void observe(weft::detail::touch how, const void* object) noexcept override;
+  void observe(weft::detail::touch how, const void* object, const char* what) noexcept override;
   sched::timer_heap& timers() noexcept override { return timers_; }
   std::int64_t now_ns() noexcept override { return now_ns_; }
   std::uint32_t choose(std::uint32_t n) noexcept override;
@@ -193,9 +194,11 @@ class engine final : public sched::simulation, public state_source {
                        std::memory_order order, std::memory_order failure, detail::modifier m,
                        void* argument);
   void fence(std::memory_order order);
-  void touch_var(const void* place, detail::access a, const char* name, const void* from);
+  void touch_var(const void* place, detail::access a, const char* name, const void* from,
+                 detail::shown value);
   // The same without a step.
-  void check_var(const void* place, detail::access a, const char* name, const void* from);
+  void check_var(const void* place, detail::access a, const char* name, const void* from,
+                 detail::shown value = {});
   void forget_var(const void* place);
 
   // ---- What model tests call besides. ----
@@ -249,6 +252,11 @@ class engine final : public sched::simulation, public state_source {
     std::string text;
     std::string where;
   };
+  struct rounds {  // how the events end: `events` from `begin` on repeat the `length` before
+    std::size_t begin;
+    std::size_t events;
+    std::size_t length;
+  };
 
   // Scheduling.
   void point(const void* pending);
@@ -295,13 +303,16 @@ class engine final : public sched::simulation, public state_source {
   void drain(strand& s);
   void link_rest(strand& s, std::uint64_t what);
   std::string label(const void* place) const;
-  void race(const char* name, detail::access mine, const void* from, std::uint32_t other,
-            detail::access theirs, const void* their_from);
+  std::string object_label(const void* object);
+  void race(const char* name, detail::access mine, std::uint32_t other, detail::access theirs,
+            const void* their_from);
 
   // Reports (listing.cpp).
   void note_for(const strand& s, std::string text, std::string where);
   std::string where_am_i() const;
   std::string where_is(const strand& s) const;
+  std::string usual_file() const;
+  rounds last_rounds() const;
   std::string table() const;
   std::string roll_call() const;
 
@@ -340,6 +351,8 @@ class engine final : public sched::simulation, public state_source {
   std::unordered_map<const void*, location> locations_;
   std::uint32_t locations_made_ = 0;
   std::unordered_map<const void*, vector_clock> released_;  // through primitives
+  std::unordered_map<const void*, std::string> labels_;     // of primitives, for tables
+  std::uint32_t labels_numbered_ = 0;
   std::unordered_map<const void*, var_state> vars_;
   schedule recorded_;
   fault fault_ = fault::none;

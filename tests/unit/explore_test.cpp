@@ -288,6 +288,39 @@ TEST(explore, races_follow_the_orders_of_atomics) {
   EXPECT_FALSE(try_explore({}, program(release, relaxed)).ok);
 }
 
+// A reader finds who did what with which value, and the one line that says what went wrong.
+TEST(explore, the_table_tells_names_values_and_lines) {
+  const auto r = try_explore({}, [] {
+    weft::test::var<int> n{0, "n"};
+    weft::wait_group all;
+    weft::test::name(&all, "all");
+    all.add(1);
+    weft::go({.name = "writer"}, [&] {
+      n = 7;
+      all.done();
+    });
+    all.wait();
+    EXPECT_EQ(n.get(), 8);
+  });
+  EXPECT_NE(r.failure.find("explore_test.cpp:"), std::string::npos) << r.failure;
+  EXPECT_NE(r.failure.find("Which is: 7 8"), std::string::npos) << r.failure;
+  EXPECT_NE(r.report.find("  writer.1"), std::string::npos) << r.report;  // though it has ended
+  for (const char* const text : {"add all (:", "wait all (:", "write n = 7 (:", "read n = 7 (:",
+                                 "done all (", "lines of explore_test.cpp"}) {
+    EXPECT_NE(r.report.find(text), std::string::npos) << text << "\n" << r.report;
+  }
+}
+
+TEST(explore, what_repeats_at_the_end_is_shown_once) {
+  const auto r = try_explore({.runs = 1, .steps = 1'000}, [] {
+    weft::test::atomic<int> n{1, "n"};
+    while (n.load() != 0) weft::this_goroutine::yield();
+  });
+  EXPECT_NE(r.report.find("load n = 1"), std::string::npos) << r.report;
+  EXPECT_NE(r.report.find("and so on: the last 2 of these lines, "), std::string::npos) << r.report;
+  EXPECT_LT(std::count(r.report.begin(), r.report.end(), '\n'), 15) << r.report;
+}
+
 TEST(explore, instrumented_types_are_plain_outside) {
   weft::test::atomic<int> a{1};
   weft::test::var<int> v{1};
