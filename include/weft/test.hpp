@@ -16,6 +16,9 @@
 //
 //     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
 //
+// A run that ends the process (a fault, abort(), a sanitizer's report) prints that line too; the
+// table comes when it is replayed.
+//
 // What counts as a step: every call into weft, every point(), and every access to an atomic<T> or
 // var<T> of this header. Code between two steps runs without interruption, so plain data that
 // goroutines share unprotected wants to be a var. The goroutines of a test all live on the calling

@@ -160,6 +160,9 @@ class engine final : public sched::simulation, public state_source {
   // The engine that runs on this thread. Null outside of run().
   static engine* current() noexcept;
 
+  // The line that replays a run, without the schedule in its middle.
+  void set_replay_line(std::string before, std::string after);
+
   enum class trace : bool { no, yes };
   outcome run(const std::function<void()>& f, chooser& c, trace t);
 
@@ -176,6 +179,7 @@ class engine final : public sched::simulation, public state_source {
   void ready(sched::goroutine* g) noexcept override;
   void yield() noexcept override;
   void observe(weft::detail::touch how, const void* object, const char* what) noexcept override;
+  void last_words() noexcept override;
   sched::timer_heap& timers() noexcept override { return timers_; }
   std::int64_t now_ns() noexcept override { return now_ns_; }
   std::uint32_t choose(std::uint32_t n) noexcept override;
@@ -317,6 +321,9 @@ class engine final : public sched::simulation, public state_source {
   std::string roll_call() const;
 
   engine_options options_;
+  std::string replay_before_;
+  std::string replay_after_;
+  bool said_last_words_ = false;
   sched::goroutine host_;
   const void* host_low_ = nullptr;
   std::size_t host_bytes_ = 0;

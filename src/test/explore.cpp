@@ -8,6 +8,7 @@
 #include "test/engine.hpp"
 #include "test/expectations.hpp"
 #include "test/schedule.hpp"
+#include "test/witness.hpp"
 
 #include <weft/go.hpp>
 #include <weft/test.hpp>
@@ -215,6 +216,12 @@ std::string place_of(const options& o) {
   return std::string(base_name(o.where.file_name())) + ":" + std::to_string(o.where.line());
 }
 
+// What stands around the schedule in the line that replays.
+std::string replay_before(const options& o) {
+  return "replay: WEFT_SEED=" + std::to_string(o.where.line()) + ":";
+}
+std::string replay_after() { return " " + program_name() + test_filter() + "\n"; }
+
 // A message of several lines as one.
 std::string one_line(const std::string& message) {
   std::string out;
@@ -247,14 +254,15 @@ result tell(engine& e, const options& o, const std::function<void()>& f, const o
                 (told.ok() ? std::string(", without a failure") : ": " + told.message) +
                 "; the program depends on something that is not of this run\n";
   }
-  r.report +=
-      "replay: WEFT_SEED=" + r.seed + " " + program_name() + test_filter() + "\n\n" + told.table;
+  r.report += replay_before(o) + failure.schedule.print() + replay_after() + "\n" + told.table;
   return r;
 }
 
 result replay_schedule(const options& o, const schedule& s, const std::string& seed,
                        const std::function<void()>& f) {
+  const witness w;
   engine e(engine_options_of(o));
+  e.set_replay_line(replay_before(o), replay_after());
   const std::unique_ptr<chooser> c = make_follower(s);
   c->begin();
   const outcome told = e.run(f, *c, engine::trace::yes);
@@ -292,7 +300,9 @@ result explore_here(const options& o, const std::function<void()>& f) {
                                 " is neither a number nor a line and a schedule");
   }
 
+  const witness w;
   engine e(engine_options_of(o));
+  e.set_replay_line(replay_before(o), replay_after());
   const std::unique_ptr<chooser> c = make_chooser(o);
   result r;
   while (r.runs < o.runs && c->begin()) {

@@ -1,12 +1,14 @@
 // listing.cpp: what a run looked like, for the reader of a failed test: one column per goroutine,
 // one line per step, with the line of source it was made on.
 #include "base/backtrace.hpp"
+#include "base/fatal.hpp"
 #include "base/symbolize.hpp"
 #include "test/engine.hpp"
 
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace weft::test {
 namespace {
@@ -16,6 +18,7 @@ constexpr std::size_t lines_shown = 200;  // of a long run the beginning and the
 constexpr std::size_t column_width_max = 60;
 constexpr std::size_t round_length_max = 20;  // lines that repeat at the end are shown once
 constexpr std::size_t rounds_min = 3;
+constexpr int last_words_seconds = 20;
 
 // This file's own path tells where the library's sources lie.
 std::string_view source_root() {
@@ -145,6 +148,24 @@ std::string engine::roll_call() const {
     out += in_parentheses(where_is(*s));
   }
   return out;
+}
+
+void engine::set_replay_line(std::string before, std::string after) {
+  replay_before_ = std::move(before);
+  replay_after_ = std::move(after);
+}
+
+// Memory may be in any state, so the line that replays comes first and without allocating. A table
+// there is only when it was asked for, by a replay.
+void engine::last_words() noexcept {
+  if (replay_before_.empty() || std::exchange(said_last_words_, true)) return;
+  base::write_stderr("\nweft::test: the process ends in the middle of this run\n");
+  base::write_stderr(replay_before_);
+  recorded_.write([](void*, std::string_view piece) { base::write_stderr(piece); }, nullptr);
+  base::write_stderr(replay_after_);
+  if (!tracing_) return;
+  base::arm_deadline(last_words_seconds);
+  base::write_stderr("\n" + table());
 }
 
 void engine::race(const char* name, detail::access mine, std::uint32_t other, detail::access theirs,
