@@ -28,7 +28,7 @@ class wait_group {
   // Adds n, which may be negative, to the counter; at 0 everyone who waits goes on.
   // Throws: std::logic_error if the counter would become negative; it is unchanged then.
   void add(int n) {
-    detail::observe(n < 0 ? detail::touch::release : detail::touch::arrive, this);
+    detail::observe(n < 0 ? detail::touch::release : detail::touch::arrive, this, "add");
     if (n >= 0) {
       core_.add(static_cast<std::uint32_t>(n));
     } else if (!core_.sub(0u - static_cast<std::uint32_t>(n))) {
@@ -37,13 +37,13 @@ class wait_group {
   }
 
   void done() {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "done");
     if (!core_.sub(1)) detail::throw_negative_wait_group();
   }
 
   // Blocks: the goroutine, until the counter is 0.
   void wait() {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "wait");
     core_.wait(detail::wait_reason::wait_group);
     detail::observe(detail::touch::acquire, this);
   }
@@ -73,7 +73,7 @@ class wait_group {
       struct finisher {
         wait_group* group;
         ~finisher() {
-          detail::observe(detail::touch::release, group);
+          detail::observe(detail::touch::release, group, "done");
           group->core_.sub(1);
         }
       };

@@ -16,6 +16,9 @@
 //
 //     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
 //
+// A run that ends the process (a fault, abort(), a sanitizer's report) prints that line too; the
+// table comes when it is replayed.
+//
 // What counts as a step: every call into weft, every point(), and every access to an atomic<T> or
 // var<T> of this header. Code between two steps runs without interruption, so plain data that
 // goroutines share unprotected wants to be a var. The goroutines of a test all live on the calling
@@ -23,6 +26,9 @@
 // std::mutex across a step, must not depend on addresses or other clocks than weft's, and makes its
 // state anew each time f is called. A run that fails is abandoned where it stands: destructors of
 // what its goroutines held do not run.
+//
+// A loop that waits for others yields or sleeps in each turn; then everybody has one in time. One
+// that does neither may be run for ever, which is "no end", unless the strategy is random.
 //
 // What is made in a bubble or an exploration can be used only there: a goroutine of it that is
 // woken from outside ends the process, with a message that says so.
@@ -121,7 +127,12 @@ WEFT_API void explore(const options& o, const std::function<void()>& f);
 WEFT_API void check(bool condition, const char* text);
 
 // A place where a goroutine may be interrupted. Nothing outside of a bubble or an exploration.
-inline void point() noexcept { weft::detail::observe(weft::detail::touch::arrive, nullptr); }
+inline void point() noexcept {
+  weft::detail::observe(weft::detail::touch::arrive, nullptr, "point");
+}
+
+// Tells what tables call a mutex, channel or wait_group: name(&m, "m"). Without it they are #1, #2.
+WEFT_API void name(const void* object, const char* text);
 
 namespace detail {
 
@@ -150,12 +161,37 @@ WEFT_API std::uint64_t modify(void* place, const cell& c, const char* what, std:
 WEFT_API void fence(std::memory_order order);
 
 enum class access : std::uint8_t { read, write };
-WEFT_API void touch_var(const void* place, access a, const char* name);
+// A value, for tables. Nothing is shown without a function.
+struct shown {
+  const void* place = nullptr;
+  std::string (*show)(const void* place) = nullptr;
+};
+WEFT_API void touch_var(const void* place, access a, const char* name, shown value);
 WEFT_API void forget_var(const void* place) noexcept;
 
 WEFT_API std::string show_number(std::int64_t value);
 WEFT_API std::string show_unsigned(std::uint64_t value);
 WEFT_API std::string show_bits(std::uint64_t bits);
+
+template <class T>
+inline constexpr bool is_showable =
+    std::is_integral_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>;
+
+template <class T>
+  requires is_showable<T>
+std::string show(T value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_enum_v<T>) {
+    return show(static_cast<std::underlying_type_t<T>>(value));
+  } else if constexpr (std::is_pointer_v<T>) {
+    return show_bits(reinterpret_cast<std::uintptr_t>(value));
+  } else if constexpr (std::is_signed_v<T>) {
+    return show_number(value);
+  } else {
+    return show_unsigned(value);
+  }
+}
 
 }  // namespace detail
 
@@ -306,15 +342,8 @@ class atomic {
     return value;
   }
   static std::string show(std::uint64_t bits) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return bits != 0 ? "true" : "false";
-    } else if constexpr (std::is_enum_v<T>) {
-      return detail::show_number(
-          static_cast<std::int64_t>(static_cast<std::underlying_type_t<T>>(decode(bits))));
-    } else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) {
-      return detail::show_number(decode(bits));
-    } else if constexpr (std::is_integral_v<T>) {
-      return detail::show_unsigned(decode(bits));
+    if constexpr (detail::is_showable<T>) {
+      return detail::show(decode(bits));
     } else {
       return detail::show_bits(bits);
     }
@@ -372,20 +401,23 @@ class var {
   }
 
   T get() const { return read(); }
-  void set(T value) { write() = std::move(value); }
+  void set(T value) {
+    touch(detail::access::write, &value);
+    value_ = std::move(value);
+  }
   explicit(false) operator T() const { return read(); }
   var& operator=(T value) {
-    write() = std::move(value);
+    set(std::move(value));
     return *this;
   }
 
   // One step, for values that are not copied.
   const T& read() const {
-    if (detail::active()) detail::touch_var(this, detail::access::read, name_);
+    touch(detail::access::read, &value_);
     return value_;
   }
   T& write() {
-    if (detail::active()) detail::touch_var(this, detail::access::write, name_);
+    touch(detail::access::write, nullptr);
     return value_;
   }
 
@@ -394,20 +426,31 @@ class var {
   var& operator+=(const U& n) {
     T value = read();
     value += n;
-    write() = std::move(value);
-    return *this;
+    return *this = std::move(value);
   }
   template <class U>
   var& operator-=(const U& n) {
     T value = read();
     value -= n;
-    write() = std::move(value);
-    return *this;
+    return *this = std::move(value);
   }
   var& operator++() { return *this += 1; }
   var& operator--() { return *this -= 1; }
 
  private:
+  // `value` is what is read or will be written; null if that is not known yet. Inlined, because the
+  // place of its call is the place of the access.
+  [[gnu::always_inline]] void touch(detail::access a, const T* value) const {
+    if (!detail::active()) return;
+    detail::shown as{};
+    if constexpr (detail::is_showable<T>) {
+      if (value != nullptr) {
+        as = {value, [](const void* place) { return detail::show(*static_cast<const T*>(place)); }};
+      }
+    }
+    detail::touch_var(this, a, name_, as);
+  }
+
   T value_;
   const char* name_ = "a var";
 };

@@ -33,6 +33,9 @@
 // Declared here and not included: the headers belong to the compiler's sanitizer package, which may
 // be missing where only the sources are checked.
 extern "C" {
+#if WEFT_ASAN || WEFT_TSAN
+void __sanitizer_set_death_callback(void (*callback)(void));
+#endif
 #if WEFT_ASAN
 void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom, std::size_t size);
 void __sanitizer_finish_switch_fiber(void* fake_stack_save, const void** bottom_old,
@@ -107,6 +110,13 @@ inline void unregister_root([[maybe_unused]] const void* address,
                             [[maybe_unused]] std::size_t bytes) noexcept {
 #if WEFT_ASAN
   __lsan_unregister_root_region(address, bytes);
+#endif
+}
+
+// Has `callback` called when a report ends the process; null: nothing.
+inline void set_death_callback([[maybe_unused]] void (*callback)()) noexcept {
+#if WEFT_ASAN || WEFT_TSAN
+  __sanitizer_set_death_callback(callback);
 #endif
 }
 

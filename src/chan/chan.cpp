@@ -168,7 +168,7 @@ chan_outcome chan_core::receive_locked(void* element, chan_waiter*& served) noex
 // ---- Operations ----
 
 chan_outcome chan_core::send(void* element) {
-  observe(touch::release, this);
+  observe(touch::release, this, "send");
   sched::inside in;
   lock();
   // The ring has room and nobody else is concerned.
@@ -199,7 +199,7 @@ chan_outcome chan_core::send(void* element) {
 }
 
 chan_outcome chan_core::receive(void* element) {
-  observe(touch::release, this);
+  observe(touch::release, this, "receive");
   sched::inside in;
   lock();
   if ((flags() & (has_senders | has_returned)) == 0 && count() != 0) [[likely]] {
@@ -229,7 +229,7 @@ chan_outcome chan_core::receive(void* element) {
 }
 
 chan_outcome chan_core::try_send(void* element) {
-  observe(touch::release, this);
+  observe(touch::release, this, "try_send");
   if (!could_send()) return chan_outcome::would_wait;
   chan_waiter* served = nullptr;
   sched::inside in;
@@ -243,7 +243,7 @@ chan_outcome chan_core::try_send(void* element) {
 }
 
 chan_outcome chan_core::try_receive(void* element) {
-  observe(touch::release, this);
+  observe(touch::release, this, "try_recv");
   if (!could_receive()) return chan_outcome::would_wait;
   chan_waiter* served = nullptr;
   sched::inside in;
@@ -266,7 +266,7 @@ chan_outcome chan_core::offer_inside(void* element) noexcept {
 }
 
 bool chan_core::close() {
-  observe(touch::release, this);
+  observe(touch::release, this, "close");
   sched::inside in;
   lock();
   if ((flags() & is_closed) != 0) {

@@ -44,7 +44,9 @@ void observe_all(touch how, std::span<select_case* const> cases) noexcept {
   if (!simulating.load(std::memory_order_relaxed)) [[likely]]
     return;
   for (const select_case* const c : cases) {
-    if (c->channel != nullptr) observe(how, c->channel);
+    if (c->channel != nullptr) {
+      observe(how, c->channel, c->what == select_case::kind::send ? "select send" : "select recv");
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
+#include "base/signal_stack.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/switch.hpp"
@@ -38,35 +39,8 @@ namespace {
 scheduler& sched = the_scheduler;
 
 constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 128 << 10;
-constexpr std::size_t signal_stack_bytes = 64 << 10;
 
 sigset_t machine_signals;  // the signal mask of whoever started the runtime
-
-// A goroutine is too deep for its stack, or a signal finds one of 100 bytes: handlers need a stack
-// of their own.
-class signal_stack {
- public:
-  signal_stack() noexcept {
-    memory_ = ::mmap(nullptr, signal_stack_bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory_ == MAP_FAILED) return;  // an overflow will then end without words
-    stack_t alternate{};
-    alternate.ss_sp = memory_;
-    alternate.ss_size = signal_stack_bytes;
-    ::sigaltstack(&alternate, &before_);
-  }
-  signal_stack(const signal_stack&) = delete;
-  signal_stack& operator=(const signal_stack&) = delete;
-  ~signal_stack() {
-    if (memory_ == MAP_FAILED) return;
-    ::sigaltstack(&before_, nullptr);
-    ::munmap(memory_, signal_stack_bytes);
-  }
-
- private:
-  void* memory_;
-  stack_t before_{};
-};
 
 void note_thread(machine* m) noexcept {
   m->errno_address = &errno;
@@ -240,7 +214,7 @@ void sit_down(machine* m) noexcept {
 
 void* machine_main(void* argument) {
   machine* const m = static_cast<machine*>(argument);
-  const signal_stack alternate;
+  const base::signal_stack alternate;
   weft_this_machine = m;
   note_thread(m);
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);

@@ -238,8 +238,8 @@ std::uint32_t choose_inside(std::uint32_t n) noexcept {
 
 constinit std::atomic<bool> simulating{false};
 
-void observe_slow(touch how, const void* object) noexcept {
-  if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object);
+void observe_slow(touch how, const void* object, const char* what) noexcept {
+  if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object, what);
 }
 
 void relax(int turn) noexcept {

@@ -10,6 +10,7 @@
 #include "base/fatal.hpp"
 #include "base/symbolize.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 
 #include <cerrno>
 #include <csignal>
@@ -152,6 +153,7 @@ goroutine* this_goroutine_record() noexcept {
 // What fatal() adds to its message.
 void describe_goroutines() noexcept {
   base::arm_deadline(deadline_seconds);
+  if (simulation* const s = this_simulation()) s->last_words();
   freeze_world();
   const goroutine* const g = this_goroutine_record();
   if (g != nullptr) {
@@ -185,12 +187,14 @@ void describe_goroutines() noexcept {
   base::capture_interrupted(ucontext, frames);
   base::print_stack(frames, options);
   if (g != nullptr) print_origin(g, options);
+  if (simulation* const simulated = this_simulation()) simulated->last_words();
   base::exit_process();
 }
 
 void on_fault(int signal, siginfo_t* info, void* ucontext) {
   const int saved = errno;
   if (const stack::extent* const s = stack::find_guard(info->si_addr)) report_overflow(s, ucontext);
+  if (simulation* const s = this_simulation()) s->last_words();
   errno = saved;
   // Not ours: as if we had not been here.
   const struct sigaction& previous = signal == SIGSEGV ? previous_segv : previous_bus;

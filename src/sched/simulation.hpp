@@ -38,7 +38,11 @@ class simulation {
   virtual void yield() noexcept = 0;
 
   // The running goroutine is about to touch `object`, or has (touch::acquire).
-  virtual void observe(detail::touch how, const void* object) noexcept = 0;
+  // `what` it does with it, for reports; may be null.
+  virtual void observe(detail::touch how, const void* object, const char* what) noexcept = 0;
+
+  // The process ends, perhaps by a signal: says how to come to this point again.
+  virtual void last_words() noexcept = 0;
 
   virtual timer_heap& timers() noexcept = 0;
   virtual std::int64_t now_ns() noexcept = 0;

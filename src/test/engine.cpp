@@ -19,6 +19,7 @@
 #include <cxxabi.h>
 #include <mutex>
 #include <stdexcept>
+#include <tuple>
 #include <typeinfo>
 #include <unistd.h>
 
@@ -27,6 +28,8 @@ namespace {
 
 constexpr std::int64_t first_instant_ns = 946'684'800'000'000'000;  // 2000-01-01
 constexpr int fruitless_yields_max = 100;                           // then time goes on, if it can
+// Each use leaves a few frames in TSan's picture of the stack, which has room for 65,536.
+[[maybe_unused]] constexpr int fiber_uses_max = 1'000;
 
 // Kinds of links in a chain.
 constexpr std::uint64_t a_point = 0x21, a_start = 0x22, a_park = 0x23, a_wake_up = 0x24,
@@ -48,19 +51,19 @@ graveyard& the_graveyard() {
   return g;
 }
 
-// A leaked descriptor takes the lowest free number, so that one changes.
+// A leaked descriptor takes the lowest free number, so that one grows.
 int lowest_free_descriptor() {
   const int fd = ::dup(STDERR_FILENO);
   if (fd >= 0) ::close(fd);
   return fd;
 }
 
-// Other threads open and close some, so the number is looked at again; if one was open before and
-// is not now, the number has gone down.
+// Other threads open and close some, so the number is looked at again; and it may have been theirs
+// that made the first one large.
 bool descriptor_is_left(int lowest_before) {
-  for (int turn = 0; turn < 10; ++turn) {
+  for (long pause_ns = 200'000; pause_ns < 50'000'000; pause_ns *= 2) {
     if (lowest_free_descriptor() <= lowest_before) return false;
-    const timespec pause{0, 200'000};
+    const timespec pause{0, pause_ns};
     ::nanosleep(&pause, nullptr);
   }
   return true;
@@ -74,6 +77,7 @@ engine::engine(const engine_options& o) : options_(o) {}
 
 engine::~engine() {
   for (stack::extent* e : free_stacks_) stack::central().put(&e, 1);
+  for (const auto& [fiber, uses] : free_fibers_) base::sanitizer::destroy_fiber(fiber);
   timers_.clear();
 }
 
@@ -146,6 +150,8 @@ void engine::reset() {
   locations_.clear();
   locations_made_ = 0;
   released_.clear();
+  labels_.clear();
+  labels_numbered_ = 0;
   vars_.clear();
   recorded_.clear();
   fault_ = fault::none;
@@ -206,6 +212,7 @@ void engine::admit(strand& s) {
   s.clock.set(s.index, 1);
   s.stands = standing::ready;
   s.ready_since_ns = now_ns_;
+  s.moved_at = steps_;
   s.set_status(sched::state::runnable);
   // In the order of their indices, which is not that of their starts: timers prepare theirs.
   alive_.insert(
@@ -241,6 +248,7 @@ void engine::start(goroutine* g) noexcept {
     return;
   }
   strand& me = *current_;
+  drain(me);  // a store is never seen later than something that comes after it and orders
   link_rest(me, a_start);
   s.chain = mix(s.chain, me.chain);
   s.created_by = me.id;
@@ -304,8 +312,12 @@ void engine::fail_by(const std::exception_ptr& thrown) {
 
 void engine::finish_strand() {
   strand& s = *current_;
-  if (s.extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(&s);
-  if (tracing_) note("ends");
+  check_expectations();
+  if (s.extra.load(std::memory_order_relaxed) != nullptr) {
+    s.last_name = name_of(s);
+    sched::destroy_extra(&s);
+  }
+  if (tracing_ && fault_ == fault::none) note("ends");
   drain(s);
   link_rest(s, an_end);
   s.stands = standing::done;
@@ -342,7 +354,7 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
   (void)for_good;
 #endif
 #if WEFT_TSAN
-  if (to->fiber == nullptr) to->fiber = base::sanitizer::create_fiber();
+  if (fresh) give_fiber(*s);
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
   if (fresh) {
@@ -370,7 +382,7 @@ void engine::arrive(goroutine* who) {
 #endif
   if (strand* const d = std::exchange(dead_, nullptr)) {
 #if WEFT_TSAN
-    base::sanitizer::destroy_fiber(std::exchange(d->fiber, nullptr));
+    take_fiber(*d);
 #endif
     if (d->stack != nullptr && d->stack->size_class == stack::default_class) {
       base::sanitizer::unpoison(d->stack->low, d->stack->bytes());
@@ -395,6 +407,28 @@ void engine::give_stack(strand& s) {
   }
 }
 
+#if WEFT_TSAN
+// It takes its time to make a fiber, so they are used again.
+void engine::give_fiber(strand& s) {
+  if (free_fibers_.empty()) {
+    s.fiber = base::sanitizer::create_fiber();
+    s.fiber_uses = 0;
+  } else {
+    std::tie(s.fiber, s.fiber_uses) = free_fibers_.back();
+    free_fibers_.pop_back();
+  }
+}
+
+void engine::take_fiber(strand& s) {
+  void* const fiber = std::exchange(s.fiber, nullptr);
+  if (++s.fiber_uses < fiber_uses_max) {
+    free_fibers_.emplace_back(fiber, s.fiber_uses);
+  } else {
+    base::sanitizer::destroy_fiber(fiber);
+  }
+}
+#endif
+
 // ---- Points ----
 
 void engine::point(const void* pending) {
@@ -414,7 +448,8 @@ bool engine::enabled(const strand& s) const {
     case standing::ready:
       return s.has_processor || options_.procs == 0 || occupied_ < options_.procs;
     case standing::yielding:
-      return steps_ > s.yielded_at + 1 && (options_.procs == 0 || occupied_ < options_.procs);
+      return steps_ > s.yielded_at + 1 && (options_.procs == 0 || occupied_ < options_.procs) &&
+             !owes_a_turn(s);
     case standing::spinning:
       return s.released || changed(s);
     case standing::parked:
@@ -424,6 +459,13 @@ bool engine::enabled(const strand& s) const {
       return false;
   }
   return false;
+}
+
+// Whether somebody could have gone on ever since `yielder` yielded the last time but one.
+bool engine::owes_a_turn(const strand& yielder) const {
+  return std::any_of(alive_.begin(), alive_.end(), [&](const strand* s) {
+    return s->stands == standing::ready && s->moved_at < yielder.yielded_before && enabled(*s);
+  });
 }
 
 void engine::collect() {
@@ -557,6 +599,7 @@ strand* engine::admit_step(strand& s) {
     s.has_processor = true;
     ++occupied_;
   }
+  s.moved_at = steps_;
   last_ = &s;
   return &s;
 }
@@ -664,12 +707,14 @@ void engine::ready(goroutine* g) noexcept {
   // Whoever the clock wakes is not ordered after whoever happens to run.
   strand* const by = clock_runs_ ? nullptr : current_;
   if (by != nullptr) {
+    drain(*by);
     s.clock.join(by->clock);
     by->clock.tick(by->index);
   }
   if (s.stands == standing::parked) {
     s.stands = standing::ready;
     s.ready_since_ns = now_ns_;
+    s.moved_at = steps_;
   }
   if (tracing_) {
     if (by == nullptr) {
@@ -685,7 +730,7 @@ void engine::yield() noexcept {
   link_rest(me, a_yield);
   if (tracing_) note("yields");
   me.stands = standing::yielding;
-  me.yielded_at = steps_;
+  me.yielded_before = std::exchange(me.yielded_at, steps_);
   release_processor(me);
   point(nullptr);
 }
@@ -716,13 +761,16 @@ void engine::go_to_next() {
   if (next != me) go_to(next);
 }
 
-void engine::observe(weft::detail::touch how, const void* object) noexcept {
+void engine::observe(weft::detail::touch how, const void* object, const char* what) noexcept {
   using weft::detail::touch;
   if (current_ == nullptr) return;  // the host, between runs
   strand& me = *current_;
   if (how != touch::acquire) {
     point(nullptr);
-    if (tracing_ && object == nullptr) note("point");
+    if (tracing_) {
+      if (what == nullptr) what = "use";
+      note(object != nullptr ? what + (" " + object_label(object)) : what);
+    }
     link_rest(me, a_point);
   }
   if (object == nullptr) return;
@@ -731,6 +779,7 @@ void engine::observe(weft::detail::touch how, const void* object) noexcept {
       me.clock.join(found->second);
     }
   } else if (how == touch::release) {
+    drain(me);
     released_[object].join(me.clock);
     me.clock.tick(me.index);
   }

@@ -7,9 +7,11 @@
 // points is one step. The thread's own stack, the host, is where a run begins and ends.
 //
 // Standings. A goroutine is `ready`; or `parked` until readied; or `yielding` until somebody else
-// has made a step; or `resting` in test::wait until nobody else can go on; or `done`. Model tests
-// of lock-free protocols know two more: `asleep` in a futex and `spinning`, which is to read again
-// only when something it has read since its last pause has changed.
+// has made a step, and at its second time until everybody has who could since the first (CHESS's
+// fairness: loops that wait for others end, under every strategy); or `resting` in test::wait until
+// nobody else can go on; or `done`. Model tests of lock-free protocols know two more: `asleep` in a
+// futex and `spinning`, which is to read again only when something it has read since its last pause
+// has changed.
 //
 // Time stands still while anybody can go on, then jumps to the next timer. An exploration may let
 // it jump earlier, as if a ready goroutine had been kept waiting, but for no longer than `late`.
@@ -114,14 +116,18 @@ struct strand : sched::goroutine {
   };
 
   std::uint32_t index = 0;
+  int fiber_uses = 0;           // of its TSan fiber, before it
   const char* title = nullptr;  // of model threads
+  std::string last_name;        // once it has ended
   standing stands = standing::ready;
   bool begun = false;
   bool token = false;  // readied before it had parked
   bool has_processor = false;
   bool in_prologue = false;  // runs up to its first point before anything else
   std::int64_t ready_since_ns = 0;
-  std::uint64_t yielded_at = 0;   // step
+  std::uint64_t moved_at = 0;    // step: its last, or when it became ready
+  std::uint64_t yielded_at = 0;  // step
+  std::uint64_t yielded_before = 0;
   const void* pending = nullptr;  // the location it is about to touch
 
   vector_clock clock;  // what happened before its next step
@@ -154,6 +160,9 @@ class engine final : public sched::simulation, public state_source {
   // The engine that runs on this thread. Null outside of run().
   static engine* current() noexcept;
 
+  // The line that replays a run, without the schedule in its middle.
+  void set_replay_line(std::string before, std::string after);
+
   enum class trace : bool { no, yes };
   outcome run(const std::function<void()>& f, chooser& c, trace t);
 
@@ -169,7 +178,8 @@ class engine final : public sched::simulation, public state_source {
   void park() noexcept override;
   void ready(sched::goroutine* g) noexcept override;
   void yield() noexcept override;
-  void observe(weft::detail::touch how, const void* object) noexcept override;
+  void observe(weft::detail::touch how, const void* object, const char* what) noexcept override;
+  void last_words() noexcept override;
   sched::timer_heap& timers() noexcept override { return timers_; }
   std::int64_t now_ns() noexcept override { return now_ns_; }
   std::uint32_t choose(std::uint32_t n) noexcept override;
@@ -188,9 +198,11 @@ class engine final : public sched::simulation, public state_source {
                        std::memory_order order, std::memory_order failure, detail::modifier m,
                        void* argument);
   void fence(std::memory_order order);
-  void touch_var(const void* place, detail::access a, const char* name, const void* from);
+  void touch_var(const void* place, detail::access a, const char* name, const void* from,
+                 detail::shown value);
   // The same without a step.
-  void check_var(const void* place, detail::access a, const char* name, const void* from);
+  void check_var(const void* place, detail::access a, const char* name, const void* from,
+                 detail::shown value = {});
   void forget_var(const void* place);
 
   // ---- What model tests call besides. ----
@@ -244,6 +256,11 @@ class engine final : public sched::simulation, public state_source {
     std::string text;
     std::string where;
   };
+  struct rounds {  // how the events end: `events` from `begin` on repeat the `length` before
+    std::size_t begin;
+    std::size_t events;
+    std::size_t length;
+  };
 
   // Scheduling.
   void point(const void* pending);
@@ -251,8 +268,10 @@ class engine final : public sched::simulation, public state_source {
   strand* admit_step(strand& s);
   void collect();
   void collect_buffers();
+  bool flush_matters(const strand& s) const;
   void collect_last_resort();
   bool enabled(const strand& s) const;
+  bool owes_a_turn(const strand& yielder) const;
   bool changed(const strand& s) const;
   void advance_clock();
   void stir(strand& s);
@@ -270,6 +289,8 @@ class engine final : public sched::simulation, public state_source {
   static void begin(void*);
   [[noreturn]] void finish_strand();
   void give_stack(strand& s);
+  void give_fiber(strand& s);
+  void take_fiber(strand& s);
   strand* new_strand();
   void admit(strand& s);
   void reset();
@@ -286,23 +307,30 @@ class engine final : public sched::simulation, public state_source {
   void drain(strand& s);
   void link_rest(strand& s, std::uint64_t what);
   std::string label(const void* place) const;
-  void race(const char* name, detail::access mine, const void* from, std::uint32_t other,
-            detail::access theirs, const void* their_from);
+  std::string object_label(const void* object);
+  void race(const char* name, detail::access mine, std::uint32_t other, detail::access theirs,
+            const void* their_from);
 
   // Reports (listing.cpp).
   void note_for(const strand& s, std::string text, std::string where);
   std::string where_am_i() const;
   std::string where_is(const strand& s) const;
+  std::string usual_file() const;
+  rounds last_rounds() const;
   std::string table() const;
   std::string roll_call() const;
 
   engine_options options_;
+  std::string replay_before_;
+  std::string replay_after_;
+  bool said_last_words_ = false;
   sched::goroutine host_;
   const void* host_low_ = nullptr;
   std::size_t host_bytes_ = 0;
   sched::exception_globals* eh_ = nullptr;
   std::vector<stack::extent*> free_stacks_;
-  sched::goroutine discard_;  // whoever leaves for good
+  std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
+  sched::goroutine discard_;                        // whoever leaves for good
   bool knows_host_ = false;
 
   // Of this run.
@@ -330,6 +358,8 @@ class engine final : public sched::simulation, public state_source {
   std::unordered_map<const void*, location> locations_;
   std::uint32_t locations_made_ = 0;
   std::unordered_map<const void*, vector_clock> released_;  // through primitives
+  std::unordered_map<const void*, std::string> labels_;     // of primitives, for tables
+  std::uint32_t labels_numbered_ = 0;
   std::unordered_map<const void*, var_state> vars_;
   schedule recorded_;
   fault fault_ = fault::none;

@@ -8,6 +8,7 @@
 #include "test/engine.hpp"
 #include "test/expectations.hpp"
 #include "test/schedule.hpp"
+#include "test/witness.hpp"
 
 #include <weft/go.hpp>
 #include <weft/test.hpp>
@@ -21,6 +22,8 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace weft::test {
 namespace {
@@ -92,6 +95,7 @@ class shrinker {
         better = leave_out(size) || better;
         if (size <= 1) break;
       }
+      better = gather() || better;
       better = swap_neighbours() || better;
       better = clear_values() || better;
     }
@@ -131,21 +135,54 @@ class shrinker {
     return better;
   }
 
-  // Brings the turns of one goroutine together.
+  // Moves steps of one goroutine from its next turns to this one, or from this one to its next.
+  bool gather() {
+    bool better = false;
+    for (std::size_t at = 0; at < best_.schedule.segments.size() && left_ > 0;) {
+      if (gather_at(at)) {
+        better = true;
+      } else {
+        ++at;
+      }
+    }
+    return better;
+  }
+  bool gather_at(std::size_t at) {
+    const std::vector<schedule::segment>& all = best_.schedule.segments;
+    const actor who = all[at].who;
+    std::uint32_t later = 0;
+    for (std::size_t i = at + 1; i < all.size(); ++i) later += all[i].who == who ? all[i].steps : 0;
+    if (later == 0) return false;
+    for (std::uint32_t n = 1; n <= later; n += 1 + n / 8) {
+      schedule candidate = best_.schedule;
+      candidate.segments[at].steps += n;
+      std::uint32_t excess = n;
+      for (std::size_t i = at + 1; excess > 0; ++i) {
+        schedule::segment& s = candidate.segments[i];
+        if (s.who != who) continue;
+        const std::uint32_t taken = std::min(excess, s.steps);
+        s.steps -= taken;
+        excess -= taken;
+      }
+      if (try_instead(candidate)) return true;
+    }
+    for (std::uint32_t n = 1; n <= all[at].steps; n += 1 + n / 8) {
+      schedule candidate = best_.schedule;
+      candidate.segments[at].steps -= n;
+      std::size_t next = at + 1;
+      while (candidate.segments[next].who != who) ++next;
+      candidate.segments[next].steps += n;
+      if (try_instead(candidate)) return true;
+    }
+    return false;
+  }
+
   bool swap_neighbours() {
     bool better = false;
     for (std::size_t at = 0; at + 1 < best_.schedule.segments.size() && left_ > 0; ++at) {
       schedule candidate = best_.schedule;
       std::swap(candidate.segments[at], candidate.segments[at + 1]);
       better = try_instead(candidate) || better;
-      if (at + 2 >= best_.schedule.segments.size()) break;
-      // All the steps of the next turn of the same goroutine at once.
-      candidate = best_.schedule;
-      if (candidate.segments[at].who == candidate.segments[at + 2].who) {
-        candidate.segments[at].steps += candidate.segments[at + 2].steps;
-        candidate.segments.erase(candidate.segments.begin() + static_cast<std::ptrdiff_t>(at) + 2);
-        better = try_instead(candidate) || better;
-      }
     }
     return better;
   }
@@ -179,6 +216,28 @@ std::string place_of(const options& o) {
   return std::string(base_name(o.where.file_name())) + ":" + std::to_string(o.where.line());
 }
 
+// What stands around the schedule in the line that replays.
+std::string replay_before(const options& o) {
+  return "replay: WEFT_SEED=" + std::to_string(o.where.line()) + ":";
+}
+std::string replay_after() { return " " + program_name() + test_filter() + "\n"; }
+
+// A message of several lines as one.
+std::string one_line(const std::string& message) {
+  std::string out;
+  bool at_space = false;
+  for (const char c : message) {
+    at_space = c == ' ' || c == '\n';
+    if (!at_space) {
+      out += c;
+    } else if (!out.empty() && out.back() != ' ') {
+      out += ' ';
+    }
+  }
+  if (!out.empty() && at_space) out.pop_back();
+  return out;
+}
+
 // Runs a failing schedule once more, to tell the story.
 result tell(engine& e, const options& o, const std::function<void()>& f, const outcome& failure) {
   const std::unique_ptr<chooser> c = make_follower(failure.schedule);
@@ -186,7 +245,7 @@ result tell(engine& e, const options& o, const std::function<void()>& f, const o
   const outcome told = e.run(f, *c, engine::trace::yes);
   result r;
   r.ok = false;
-  r.failure = failure.message.substr(0, failure.message.find('\n'));
+  r.failure = one_line(told.what == failure.what ? told.message : failure.message);
   r.switches = failure.schedule.switches();
   r.seed = std::to_string(o.where.line()) + ":" + failure.schedule.print();
   r.report = "weft::test: " + (told.ok() ? failure.message : told.message) + "\n";
@@ -195,14 +254,15 @@ result tell(engine& e, const options& o, const std::function<void()>& f, const o
                 (told.ok() ? std::string(", without a failure") : ": " + told.message) +
                 "; the program depends on something that is not of this run\n";
   }
-  r.report +=
-      "replay: WEFT_SEED=" + r.seed + " " + program_name() + test_filter() + "\n\n" + told.table;
+  r.report += replay_before(o) + failure.schedule.print() + replay_after() + "\n" + told.table;
   return r;
 }
 
 result replay_schedule(const options& o, const schedule& s, const std::string& seed,
                        const std::function<void()>& f) {
+  const witness w;
   engine e(engine_options_of(o));
+  e.set_replay_line(replay_before(o), replay_after());
   const std::unique_ptr<chooser> c = make_follower(s);
   c->begin();
   const outcome told = e.run(f, *c, engine::trace::yes);
@@ -212,7 +272,7 @@ result replay_schedule(const options& o, const schedule& s, const std::string& s
   r.steps = told.steps;
   r.switches = told.schedule.switches();
   r.seed = seed;
-  r.failure = told.message.substr(0, told.message.find('\n'));
+  r.failure = one_line(told.message);
   r.report = (r.ok ? "weft::test: the replayed run does not fail\n"
                    : "weft::test: " + told.message + "\n") +
              "\n" + told.table;
@@ -240,7 +300,9 @@ result explore_here(const options& o, const std::function<void()>& f) {
                                 " is neither a number nor a line and a schedule");
   }
 
+  const witness w;
   engine e(engine_options_of(o));
+  e.set_replay_line(replay_before(o), replay_after());
   const std::unique_ptr<chooser> c = make_chooser(o);
   result r;
   while (r.runs < o.runs && c->begin()) {
@@ -318,7 +380,7 @@ void bubble(const std::function<void()>& f) {
   if (o.thrown != nullptr) std::rethrow_exception(o.thrown);
   result r;
   r.ok = false;
-  r.failure = o.message.substr(0, o.message.find('\n'));
+  r.failure = one_line(o.message);
   r.report = "weft::test::bubble: " + o.message;
   throw failed(r);
 }

@@ -1,11 +1,14 @@
 // listing.cpp: what a run looked like, for the reader of a failed test: one column per goroutine,
 // one line per step, with the line of source it was made on.
 #include "base/backtrace.hpp"
+#include "base/fatal.hpp"
 #include "base/symbolize.hpp"
 #include "test/engine.hpp"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
+#include <utility>
 
 namespace weft::test {
 namespace {
@@ -13,6 +16,9 @@ namespace {
 constexpr std::size_t frames_max = 64;
 constexpr std::size_t lines_shown = 200;  // of a long run the beginning and the end
 constexpr std::size_t column_width_max = 60;
+constexpr std::size_t round_length_max = 20;  // lines that repeat at the end are shown once
+constexpr std::size_t rounds_min = 3;
+constexpr int last_words_seconds = 20;
 
 // This file's own path tells where the library's sources lie.
 std::string_view source_root() {
@@ -21,12 +27,15 @@ std::string_view source_root() {
   return end == std::string_view::npos ? std::string_view{} : here.substr(0, end);
 }
 
-// Whether a line of source is the user's own, rather than ours or the standard library's.
+// Whether a line of source is the user's own, rather than that of a library.
 bool is_users(std::string_view file) {
-  if (file.find("include/weft/") != std::string_view::npos) return false;
-  if (file.find("/include/c++/") != std::string_view::npos) return false;
+  for (const std::string_view library : {"include/weft/", "/include/c++/", "/include/gtest/"}) {
+    if (file.find(library) != std::string_view::npos) return false;
+  }
   const std::string_view root = source_root();
-  return root.empty() || !file.starts_with(root) || !file.substr(root.size()).starts_with("src/");
+  if (root.empty() || !file.starts_with(root)) return true;
+  const std::string_view ours = file.substr(root.size());
+  return !ours.starts_with("src/") && !ours.starts_with("tests/support/");
 }
 
 std::string_view base_name(std::string_view file) {
@@ -50,6 +59,24 @@ std::string users_line(void* const* pcs, std::size_t n) {
   return found;
 }
 
+// Returns: the file of "file:line" or "started at file:line".
+std::string_view file_of(std::string_view where) {
+  where = where.substr(0, where.rfind(':'));
+  const std::size_t space = where.rfind(' ');
+  return space == std::string_view::npos ? where : where.substr(space + 1);
+}
+
+// Eight characters wide; empty for what is no time.
+std::string time_column(std::int64_t ns) {
+  std::string out;
+  if (ns >= 0) {
+    const std::int64_t us = ns / 1'000;
+    out = us % 1'000 != 0 ? std::to_string(us) + "us" : std::to_string(us / 1'000) + "ms";
+  }
+  out.resize(8, ' ');
+  return out;
+}
+
 std::string trimmed(const std::string& line) {
   return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
 }
@@ -62,6 +89,7 @@ std::string in_parentheses(const std::string& where) {
 
 std::string engine::name_of(const strand& s) const {
   if (s.title != nullptr) return s.title;
+  if (!s.last_name.empty()) return s.last_name;
   const sched::goroutine_extra* const extra = s.extra.load(std::memory_order_relaxed);
   if (extra != nullptr && extra->name != nullptr) {
     return std::string(extra->name) + "." + std::to_string(s.index);
@@ -122,22 +150,73 @@ std::string engine::roll_call() const {
   return out;
 }
 
-void engine::race(const char* name, detail::access mine, const void* from, std::uint32_t other,
-                  detail::access theirs, const void* their_from) {
-  const auto verb = [](detail::access a) {
-    return a == detail::access::write ? "writes" : "reads";
-  };
-  const auto place = [](const void* pc) {
-    void* pcs[] = {const_cast<void*>(pc)};
-    return in_parentheses(users_line(pcs, pc != nullptr ? 1 : 0));
-  };
+void engine::set_replay_line(std::string before, std::string after) {
+  replay_before_ = std::move(before);
+  replay_after_ = std::move(after);
+}
+
+// Memory may be in any state, so the line that replays comes first and without allocating. A table
+// there is only when it was asked for, by a replay.
+void engine::last_words() noexcept {
+  if (replay_before_.empty() || std::exchange(said_last_words_, true)) return;
+  base::write_stderr("\nweft::test: the process ends in the middle of this run\n");
+  base::write_stderr(replay_before_);
+  recorded_.write([](void*, std::string_view piece) { base::write_stderr(piece); }, nullptr);
+  base::write_stderr(replay_after_);
+  if (!tracing_) return;
+  base::arm_deadline(last_words_seconds);
+  base::write_stderr("\n" + table());
+}
+
+void engine::race(const char* name, detail::access mine, std::uint32_t other, detail::access theirs,
+                  const void* their_from) {
+  const auto verb = [](detail::access a) { return a == detail::access::write ? "write" : "read"; };
+  void* pcs[] = {const_cast<void*>(their_from)};
+  std::string their_line = users_line(pcs, their_from != nullptr ? 1 : 0);
+  // Of an access deep in a library, one address tells nothing; the table has the line.
+  const std::string entry = verb(theirs) + (" " + std::string(name));
+  for (std::size_t i = events_.size(); i-- > 0 && their_line.empty();) {
+    const event& e = events_[i];
+    if (e.strand == other && e.text.starts_with(entry)) their_line = e.where;
+  }
   fail(fault::race, "race on " + std::string(name) + ": " + name_of(*current_) + " " + verb(mine) +
-                        " it" + place(from) + ", " + name_of(*strands_[other]) + " " +
-                        verb(theirs) + " it" + place(their_from) + ", and nothing orders the two");
+                        "s it" + in_parentheses(where_am_i()) + ", " + name_of(*strands_[other]) +
+                        " " + verb(theirs) + "s it" + in_parentheses(their_line) +
+                        ", and nothing orders the two");
+}
+
+// The file that most of the lines belong to.
+std::string engine::usual_file() const {
+  std::map<std::string_view, int> lines;
+  std::string_view usual;
+  for (const event& e : events_) {
+    const std::string_view file = file_of(e.where);
+    if (!file.empty() && (++lines[file] > lines[usual] || usual.empty())) usual = file;
+  }
+  return std::string(usual);
+}
+
+// A run without an end goes round and round in the same few lines.
+engine::rounds engine::last_rounds() const {
+  const auto same = [](const event& a, const event& b) {
+    return a.strand == b.strand && a.text == b.text && a.where == b.where;
+  };
+  for (std::size_t length = 1; length <= round_length_max; ++length) {
+    std::size_t begin = events_.size();
+    while (begin > length && same(events_[begin - 1], events_[begin - 1 - length])) --begin;
+    if (events_.size() - begin < length * rounds_min) continue;
+    return {begin, events_.size() - begin, length};
+  }
+  return {events_.size(), 0, 1};
 }
 
 std::string engine::table() const {
-  const auto cell = [](const event& e) { return e.text + in_parentheses(e.where); };
+  const std::string file = usual_file();
+  const auto cell = [&file](const event& e) {
+    std::string where = e.where;
+    if (!file.empty() && file_of(where) == file) where.erase(where.rfind(file), file.size());
+    return e.text + in_parentheses(where);
+  };
   std::vector<std::size_t> width(strands_.size(), 0);
   std::vector<bool> used(strands_.size(), false);
   bool time_passes = false;
@@ -153,34 +232,33 @@ std::string engine::table() const {
     head += name_of(*s);
     head.append(width[s->index] - name_of(*s).size(), ' ');
   }
-  std::string out = trimmed(head);
-  std::size_t number = 0;
+  std::string out = file.empty() ? "" : "lines of " + file + "\n";
+  out += trimmed(head);
+  const rounds again = last_rounds();
   std::int64_t last_ns = 0;
-  for (const event& e : events_) {
-    ++number;
-    if (number > lines_shown / 2 && number + lines_shown / 2 <= events_.size()) {
-      if (number == lines_shown / 2 + 1) {
-        out += " ... " + std::to_string(events_.size() - lines_shown) + " more ...\n";
+  for (std::size_t i = 0; i < again.begin; ++i) {
+    if (i >= lines_shown / 2 && i + lines_shown / 2 < again.begin) {
+      if (i == lines_shown / 2) {
+        out += " ... " + std::to_string(again.begin - lines_shown) + " more ...\n";
       }
       continue;
     }
-    std::string line = std::to_string(number);
+    const event& e = events_[i];
+    std::string line = std::to_string(i + 1);
     line.insert(0, line.size() < 4 ? 4 - line.size() : 0, ' ');
     line += "  ";
     if (time_passes) {
-      std::string time;
-      if (e.at_ns != last_ns) {
-        const std::int64_t us = (e.at_ns - events_.front().at_ns) / 1000;
-        time = us < 10'000 ? std::to_string(us) + "us" : std::to_string(us / 1000) + "ms";
-      }
-      time.resize(8, ' ');
-      line += time;
+      line += e.at_ns != last_ns ? time_column(e.at_ns - events_.front().at_ns) : time_column(-1);
       last_ns = e.at_ns;
     }
     for (std::uint32_t s = 0; s < e.strand; ++s) {
       if (used[s]) line.append(width[s], ' ');
     }
     out += trimmed(line + cell(e));
+  }
+  if (again.events != 0) {
+    out += " ... and so on: the last " + std::to_string(again.length) + " of these lines, " +
+           std::to_string(again.events / again.length) + " times more\n";
   }
   return out;
 }

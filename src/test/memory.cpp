@@ -20,10 +20,6 @@ bool releases(std::memory_order o) {
          o == std::memory_order_seq_cst;
 }
 
-std::uint64_t bit(const void* place) {
-  return std::uint64_t{1} << (mix(5, reinterpret_cast<std::uintptr_t>(place)) & 63);
-}
-
 }  // namespace
 
 // ---- Locations ----
@@ -54,11 +50,15 @@ void engine::destroyed(const void* place) {
   // Its own stores have no place to go to.
   std::erase_if(current_->buffer,
                 [place](const strand::buffered_store& b) { return b.place == place; });
-  if (tracing_) note("destroy " + label(place));
+  if (tracing_ && alive_.size() > 1) note("destroy " + label(place));
 }
 
 void engine::named(const void* place, const char* name) {
-  if (location* const l = find(place)) l->name = name;
+  if (location* const l = find(place)) {
+    l->name = name;
+  } else if (tracing_) {
+    labels_[place] = name;
+  }
 }
 
 engine::location* engine::find(const void* place) {
@@ -83,6 +83,13 @@ std::string engine::label(const void* place) const {
   if (found == locations_.end()) return "an atomic";
   const location& l = found->second;
   return l.name != nullptr ? std::string(l.name) : "@" + std::to_string(l.number);
+}
+
+// Those that have no name are numbered as they turn up.
+std::string engine::object_label(const void* object) {
+  const auto [found, is_new] = labels_.try_emplace(object);
+  if (is_new) found->second = "#" + std::to_string(++labels_numbered_);
+  return found->second;
 }
 
 // ---- Accesses ----
@@ -248,27 +255,34 @@ void engine::drain(strand& s) {
 }
 
 void engine::collect_buffers() {
-  // Whom a flush could matter to. Bits may collide, which offers a flush too many.
   const bool somebody = !offer_.actors.empty();
   bool first = true;
   for (const strand* const s : alive_) {
     if (s->buffer.empty()) continue;
-    std::uint64_t mine = 0;
-    for (const strand::buffered_store& b : s->buffer) mine |= bit(b.place);
-    std::uint64_t others = 0;
-    for (const strand* const o : alive_) {
-      if (o == s) continue;
-      for (const strand::buffered_store& b : o->buffer) others |= bit(b.place);
-      if (o->stands == standing::ready && o->pending != nullptr) others |= bit(o->pending);
-      if (o->stands == standing::spinning) {
-        for (const strand::read_mark& r : o->reads) others |= bit(r.place);
-      }
-    }
-    if ((mine & others) != 0 || (!somebody && first)) {
+    if (flush_matters(*s) || (!somebody && first)) {
       offer_.actors.push_back({actor::kind::buffer, s->index});
     }
     first = false;
   }
+}
+
+// Whether somebody else could notice that a store of `s` lands now.
+bool engine::flush_matters(const strand& s) const {
+  const auto holds = [&s](const void* place) {
+    return std::any_of(s.buffer.begin(), s.buffer.end(),
+                       [place](const strand::buffered_store& b) { return b.place == place; });
+  };
+  return std::any_of(alive_.begin(), alive_.end(), [&](const strand* o) {
+    if (o == &s) return false;
+    if (o->stands == standing::ready && o->pending != nullptr && holds(o->pending)) return true;
+    if (o->stands == standing::spinning &&
+        std::any_of(o->reads.begin(), o->reads.end(),
+                    [&](const strand::read_mark& r) { return holds(r.place); })) {
+      return true;
+    }
+    return std::any_of(o->buffer.begin(), o->buffer.end(),
+                       [&](const strand::buffered_store& b) { return holds(b.place); });
+  });
 }
 
 // ---- Futexes and spinning ----
@@ -350,21 +364,26 @@ bool engine::changed(const strand& s) const {
 
 // ---- Vars ----
 
-void engine::touch_var(const void* place, detail::access a, const char* name, const void* from) {
+void engine::touch_var(const void* place, detail::access a, const char* name, const void* from,
+                       detail::shown value) {
   if (current_ == nullptr) return;
   point(nullptr);
-  check_var(place, a, name, from);
+  check_var(place, a, name, from, value);
   link_rest(*current_, a == detail::access::write ? 0x31 : 0x32);
 }
 
-void engine::check_var(const void* place, detail::access a, const char* name, const void* from) {
+void engine::check_var(const void* place, detail::access a, const char* name, const void* from,
+                       detail::shown value) {
   if (current_ == nullptr) return;
   strand& me = *current_;
   const bool writes = a == detail::access::write;
-  if (tracing_) note((writes ? "write " : "read ") + std::string(name));
+  if (tracing_) {
+    note((writes ? "write " : "read ") + std::string(name) +
+         (value.show != nullptr ? " = " + value.show(value.place) : ""));
+  }
   var_state& v = vars_[place];
   if (v.written.time > me.clock[v.writer] && v.writer != me.index) {
-    race(name, a, from, v.writer, detail::access::write, v.written.from);
+    race(name, a, v.writer, detail::access::write, v.written.from);
   }
   const var_access mine{me.clock[me.index], from};
   const auto own = std::find_if(v.reads.begin(), v.reads.end(),
@@ -379,7 +398,7 @@ void engine::check_var(const void* place, detail::access a, const char* name, co
   }
   for (const auto& [reader, access] : v.reads) {
     if (reader != me.index && access.time > me.clock[reader]) {
-      race(name, a, from, reader, detail::access::read, access.from);
+      race(name, a, reader, detail::access::read, access.from);
     }
   }
   v.reads.clear();
@@ -411,8 +430,8 @@ std::uint64_t modify(void* place, const cell& c, const char* what, std::memory_o
 }
 void fence(std::memory_order order) { engine::current()->fence(order); }
 
-[[gnu::noinline]] void touch_var(const void* place, access a, const char* name) {
-  engine::current()->touch_var(place, a, name, __builtin_return_address(0));
+[[gnu::noinline]] void touch_var(const void* place, access a, const char* name, shown value) {
+  engine::current()->touch_var(place, a, name, __builtin_return_address(0), value);
 }
 void forget_var(const void* place) noexcept { engine::current()->forget_var(place); }
 
@@ -428,6 +447,10 @@ std::string show_bits(std::uint64_t bits) {
 }
 
 }  // namespace detail
+
+void name(const void* object, const char* text) {
+  if (engine* const e = engine::current()) e->named(object, text);
+}
 
 void check(bool condition, const char* text) {
   if (condition) return;

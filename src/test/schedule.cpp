@@ -72,17 +72,31 @@ std::size_t schedule::switches() const {
 
 std::string schedule::print() const {
   std::string out;
-  for (const segment& s : segments) {
-    if (!out.empty()) out += '-';
-    out += prefix_of(s.who.what);
-    if (s.who.what != actor::kind::clock) out += std::to_string(s.who.index);
-    if (s.steps != 1) out += 'x' + std::to_string(s.steps);
+  write([](void* text, std::string_view piece) { static_cast<std::string*>(text)->append(piece); },
+        &out);
+  return out;
+}
+
+void schedule::write(void (*put)(void*, std::string_view), void* argument) const {
+  const auto put_number = [&](std::uint32_t n) {
+    char digits[10];
+    const auto [end, error] = std::to_chars(digits, digits + sizeof digits, n);
+    put(argument, {digits, static_cast<std::size_t>(end - digits)});
+  };
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const segment& s = segments[i];
+    if (i != 0) put(argument, "-");
+    put(argument, prefix_of(s.who.what));
+    if (s.who.what != actor::kind::clock) put_number(s.who.index);
+    if (s.steps != 1) {
+      put(argument, "x");
+      put_number(s.steps);
+    }
   }
   for (std::size_t i = 0; i < values.size(); ++i) {
-    out += i == 0 ? '_' : '-';
-    out += std::to_string(values[i]);
+    put(argument, i == 0 ? "_" : "-");
+    put_number(values[i]);
   }
-  return out;
 }
 
 bool schedule::parse(std::string_view text, schedule& out) {

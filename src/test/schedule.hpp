@@ -43,6 +43,8 @@ struct schedule {
   std::size_t switches() const;
 
   std::string print() const;
+  // The same in pieces, without allocating.
+  void write(void (*put)(void* argument, std::string_view piece), void* argument) const;
   // Returns: false if the text is no schedule.
   static bool parse(std::string_view text, schedule& out);
 };

@@ -208,6 +208,27 @@ TEST(fatal_ends, the_programs_own_fault_handler_is_called) {
   EXPECT_TRUE(r.says("the program's own handler")) << r;
 }
 
+// ----------------------------------------------------------------------------------- exploration
+
+// An order of steps that kills the process would be lost with it; so it is told, and shown when it
+// is run again.
+TEST(explored_crash, is_replayed_from_the_line_that_it_prints) {
+  for (const std::string how : {"fault", "abort", "overflow"}) {
+    const child_result r = run_program("explored_crash", {.arguments = {how}});
+    EXPECT_TRUE(r.signal != 0 || r.status > 0) << how << r;
+    const std::string before = "replay: WEFT_SEED=";
+    const std::size_t at = r.errors.find(before);
+    ASSERT_NE(at, std::string::npos) << how << r;
+    const std::string line = r.errors.substr(at + before.size());
+    child_options options{.arguments = {how}};
+    options.environment = {{"WEFT_SEED", line.substr(0, line.find(' '))}};
+    const child_result again = run_program("explored_crash", options);
+    EXPECT_EQ(again.signal, r.signal) << how << again;
+    EXPECT_EQ(again.status, r.status) << how << again;
+    EXPECT_TRUE(again.says("load n = 1 (:")) << how << again;
+  }
+}
+
 // ------------------------------------------------------------------------------------------ fork
 
 int fork_status(const std::string& where, const std::string& what) {

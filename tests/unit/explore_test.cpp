@@ -1,14 +1,23 @@
 // explore(): the tool itself. What it finds in programs is in planted_bugs_test.cpp.
+#include "eventually.hpp"
+
 #include <weft/test.hpp>
 #include <weft/weft.hpp>
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -31,18 +40,35 @@ void two_walkers(int steps, std::string& order) {
   all.wait();
 }
 
-// Every order of two times four steps, and no order twice that differs in nothing.
+// Every order of the ten steps of main and the ten of another goroutine, and none twice. Main's
+// begin at its points; the other's first one begins with it, and the rest at its nine points.
 TEST(explore, exhaustive_search_visits_every_order) {
-  std::set<std::string> orders;
+  const int steps = weft::test::scaled(10, 6);
+  const std::uint64_t orders = weft::test::scaled(184'756, 924);  // 2 * steps over steps
+  std::vector<int> seen(std::size_t{1} << (2 * steps));           // how often; an order is a number
   const auto r =
       try_explore({.how = strategy::exhaustive, .runs = 10'000'000, .switches = -1}, [&] {
-        std::string order;
-        two_walkers(4, order);
-        orders.insert(order);
+        // One bit for each step; counted when both have ended.
+        const std::shared_ptr<std::size_t> order(new std::size_t(0), [&](std::size_t* last) {
+          ++seen[*last];
+          delete last;
+        });
+        weft::go([order, steps] {
+          *order = *order * 2 + 1;
+          for (int i = 1; i < steps; ++i) {
+            weft::test::point();
+            *order = *order * 2 + 1;
+          }
+        });
+        for (int i = 0; i < steps; ++i) {
+          weft::test::point();
+          *order *= 2;
+        }
       });
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted) << r.report;
-  EXPECT_EQ(orders.size(), 70u);  // 8 over 4
+  EXPECT_EQ(r.runs, orders);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), orders);
 }
 
 TEST(explore, a_bound_on_preemptions_bounds_the_search) {
@@ -133,6 +159,27 @@ TEST(explore, no_end_fails_it) {
   EXPECT_FALSE(y.ok);
 }
 
+// Two loops that wait for a third goroutine do not pass the turn between them for ever.
+TEST(explore, loops_that_yield_let_everybody_have_a_turn) {
+  const auto program = [] {
+    weft::test::atomic<bool> flag{false, "flag"};
+    weft::wait_group all;
+    for (int i = 0; i < 2; ++i) {
+      all.go([&] {
+        while (!flag) weft::this_goroutine::yield();
+      });
+    }
+    all.go([&] { flag = true; });
+    all.wait();
+  };
+  for (const strategy how : {strategy::random, strategy::priorities, strategy::exhaustive}) {
+    const auto r = try_explore({.how = how, .runs = 500, .steps = 500}, program);
+    EXPECT_TRUE(r.ok) << r.report;
+  }
+  const auto r = try_explore({.how = strategy::exhaustive, .runs = 20'000, .switches = 0}, program);
+  EXPECT_TRUE(r.exhausted) << r.report;
+}
+
 TEST(explore, what_is_left_behind_fails_it) {
   const auto goroutine =
       try_explore({}, [] { weft::go([] { weft::this_goroutine::sleep_for(1s); }); });
@@ -199,6 +246,24 @@ TEST(explore, buffered_memory_shows_store_load_reordering) {
   EXPECT_TRUE(try_explore({}, program(std::memory_order_release)).ok);
 }
 
+// What starts, wakes or releases is an exchange or more in the real primitives: no earlier store
+// lands after it.
+TEST(explore, buffered_memory_does_not_delay_a_store_past_a_start_a_wake_up_or_a_release) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const auto r = try_explore({.model = weft::test::memory::buffered}, [] {
+    weft::test::atomic<int> x{0, "x"};
+    weft::test::atomic<int> y{0, "y"};
+    x.store(1, relaxed);
+    auto started = weft::async([&] {
+      EXPECT_EQ(x.load(relaxed), 1);
+      y.store(1, relaxed);
+    });
+    started.wait();
+    EXPECT_EQ(y.load(relaxed), 1);
+  });
+  EXPECT_TRUE(r.ok) << r.report;
+}
+
 // Release and acquire order plain data; relaxed does not.
 TEST(explore, races_follow_the_orders_of_atomics) {
   const auto program = [](std::memory_order store, std::memory_order load) {
@@ -221,6 +286,39 @@ TEST(explore, races_follow_the_orders_of_atomics) {
   EXPECT_TRUE(try_explore({}, program(release, acquire)).ok);
   EXPECT_FALSE(try_explore({}, program(relaxed, acquire)).ok);
   EXPECT_FALSE(try_explore({}, program(release, relaxed)).ok);
+}
+
+// A reader finds who did what with which value, and the one line that says what went wrong.
+TEST(explore, the_table_tells_names_values_and_lines) {
+  const auto r = try_explore({}, [] {
+    weft::test::var<int> n{0, "n"};
+    weft::wait_group all;
+    weft::test::name(&all, "all");
+    all.add(1);
+    weft::go({.name = "writer"}, [&] {
+      n = 7;
+      all.done();
+    });
+    all.wait();
+    EXPECT_EQ(n.get(), 8);
+  });
+  EXPECT_NE(r.failure.find("explore_test.cpp:"), std::string::npos) << r.failure;
+  EXPECT_NE(r.failure.find("Which is: 7 8"), std::string::npos) << r.failure;
+  EXPECT_NE(r.report.find("  writer.1"), std::string::npos) << r.report;  // though it has ended
+  for (const char* const text : {"add all (:", "wait all (:", "write n = 7 (:", "read n = 7 (:",
+                                 "done all (", "lines of explore_test.cpp"}) {
+    EXPECT_NE(r.report.find(text), std::string::npos) << text << "\n" << r.report;
+  }
+}
+
+TEST(explore, what_repeats_at_the_end_is_shown_once) {
+  const auto r = try_explore({.runs = 1, .steps = 1'000}, [] {
+    weft::test::atomic<int> n{1, "n"};
+    while (n.load() != 0) weft::this_goroutine::yield();
+  });
+  EXPECT_NE(r.report.find("load n = 1"), std::string::npos) << r.report;
+  EXPECT_NE(r.report.find("and so on: the last 2 of these lines, "), std::string::npos) << r.report;
+  EXPECT_LT(std::count(r.report.begin(), r.report.end(), '\n'), 15) << r.report;
 }
 
 TEST(explore, instrumented_types_are_plain_outside) {

@@ -32,12 +32,12 @@ class future_state_base {
   virtual ~future_state_base() = default;
 
   void wait() {
-    observe(touch::arrive, this);
+    observe(touch::arrive, this, "wait");
     done_.wait(wait_reason::future);
     observe(touch::acquire, this);
   }
   bool wait_until(std::int64_t deadline_ns) {
-    observe(touch::arrive, this);
+    observe(touch::arrive, this, "wait with timeout");
     const bool happened = done_.wait_until(wait_reason::future, deadline_ns);
     observe(touch::acquire, this);
     return happened;
@@ -45,7 +45,7 @@ class future_state_base {
 
   // The future lets go.
   void abandon() noexcept {
-    observe(touch::release, this);
+    observe(touch::release, this, "drop");
     if (done_.abandon()) delete this;
   }
 
@@ -65,7 +65,7 @@ class future_state_base {
  protected:
   // The goroutine lets go: the result is there.
   void finish() noexcept {
-    observe(touch::release, this);
+    observe(touch::release, this, "result");
     if (!done_.set()) delete this;
   }
   std::exception_ptr thrown_;  // before finish(): the goroutine; after wait(): the future

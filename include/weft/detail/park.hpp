@@ -115,11 +115,12 @@ enum class touch : std::uint8_t {
   acquire,  // has used the object: what was released through it is visible
 };
 WEFT_API extern constinit std::atomic<bool> simulating;  // relaxed: a simulation sets it for itself
-WEFT_API void observe_slow(touch how, const void* object) noexcept;
+WEFT_API void observe_slow(touch how, const void* object, const char* what) noexcept;
 
-inline void observe(touch how, const void* object) noexcept {
+// `what` is done with the object, as tables tell it: "lock".
+inline void observe(touch how, const void* object, const char* what = nullptr) noexcept {
   if (simulating.load(std::memory_order_relaxed)) [[unlikely]]
-    observe_slow(how, object);
+    observe_slow(how, object, what);
 }
 
 // What the lock-free cores of the primitives are written against; tests substitute their own.
