@@ -2,9 +2,11 @@
 #pragma once
 
 #include <weft/detail/config.hpp>
+#include <weft/detail/mutex_core.hpp>
 #include <weft/detail/wait_group_core.hpp>
 #include <weft/go.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -13,6 +15,61 @@ namespace weft {
 namespace detail {
 [[noreturn]] WEFT_API void throw_negative_wait_group();
 }
+
+// A lock for goroutines and threads: std::timed_mutex's interface, Go's sync.Mutex underneath. It
+// has no owner: anyone may unlock it. Whoever comes by may get it before those who wait, but nobody
+// waits for much longer than a millisecond behind others who come by. May be destroyed by whoever
+// unlocked it last. Not recursive.
+class mutex {
+ public:
+  constexpr mutex() noexcept = default;
+  mutex(const mutex&) = delete;
+  mutex& operator=(const mutex&) = delete;
+#ifdef WEFT_ASSERTIONS
+  ~mutex() {
+    if (core_.is_waited_for()) detail::die_of_destruction("mutex");
+  }
+#endif
+
+  // Blocks: the goroutine.
+  void lock() {
+    detail::observe(detail::touch::arrive, this);
+    core_.lock();
+    detail::observe(detail::touch::acquire, this);
+  }
+
+  bool try_lock() noexcept {
+    detail::observe(detail::touch::arrive, this);
+    return acquired(core_.try_lock());
+  }
+
+  // Returns: false if the time was over first. Blocks: the goroutine.
+  template <class Rep, class Period>
+  bool try_lock_for(std::chrono::duration<Rep, Period> d) {
+    detail::observe(detail::touch::arrive, this);
+    return acquired(core_.lock_until(detail::deadline_after(detail::to_ns(d))));
+  }
+  template <class Clock, class Duration>
+  bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
+    detail::observe(detail::touch::arrive, this);
+    return acquired(detail::wait_on_clock(
+        when, [this](std::int64_t deadline) { return core_.lock_until(deadline); }));
+  }
+
+  // Unlocking what is not locked ends the process.
+  void unlock() noexcept {
+    detail::observe(detail::touch::release, this);
+    core_.unlock();
+  }
+
+ private:
+  bool acquired(bool yes) noexcept {
+    if (yes) detail::observe(detail::touch::acquire, this);
+    return yes;
+  }
+
+  detail::mutex_core core_;
+};
 
 // Waits for a number of goroutines. Go's sync.WaitGroup. May be destroyed as soon as wait() has
 // returned, and used again.

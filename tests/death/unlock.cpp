@@ -1,0 +1,29 @@
+// unlock.cpp: unlocks what is not locked.
+#include <weft/weft.hpp>
+
+#include <string_view>
+
+int main(int argc, char** argv) {
+  const std::string_view how = argc > 1 ? argv[1] : "";
+  return weft::run([how] {
+    weft::mutex m;
+    if (how == "never_locked") m.unlock();
+    if (how == "twice") {
+      m.lock();
+      m.unlock();
+      m.unlock();
+    }
+    if (how == "after_a_waiter") {
+      weft::wait_group all;
+      m.lock();
+      all.go([&] {
+        m.lock();
+        m.unlock();
+      });
+      weft::this_goroutine::yield();
+      m.unlock();
+      all.wait();
+      m.unlock();
+    }
+  });
+}
