@@ -95,6 +95,11 @@ bool mutex_core::lock_slow(wait_reason reason, std::int64_t deadline_ns) {
 
 void mutex_core::unlock_slow() noexcept {
   sched::inside in;
+  unlock_inside();
+  in.leave();
+}
+
+void mutex_core::unlock_inside() noexcept {
   const std::uint32_t word = take_bit(word_, busy);  // [U2]
   if ((word & locked) == 0) die_of_unlock("an unlocked mutex");
   waiter* next = nullptr;
@@ -112,7 +117,6 @@ void mutex_core::unlock_slow() noexcept {
   // A store: while the lock is held nobody but the holder of `busy` changes the word.
   word_.store(after, std::memory_order_release);  // [U1] [U2] I3
   if (next != nullptr) ready_inside(next->who);
-  in.leave();
 }
 
 bool mutex_core::give_up(void* argument) noexcept {

@@ -46,6 +46,7 @@ namespace weft::detail {
 
 class mutex_core {
  public:
+  static constexpr const char* name = "mutex";
   constexpr mutex_core() = default;
   mutex_core(const mutex_core&) = delete;
   mutex_core& operator=(const mutex_core&) = delete;
@@ -70,6 +71,9 @@ class mutex_core {
     }
   }
 
+  // The same for a caller that is inside the runtime already.
+  WEFT_API void unlock_inside() noexcept;
+
   // Hints, for assertions and tests.
   bool is_locked() const noexcept { return (word_.load(std::memory_order_relaxed) & locked) != 0; }
   bool is_waited_for() const noexcept { return !queue_.empty(); }
@@ -93,7 +97,5 @@ class mutex_core {
 
 // What ends a program that unlocks what is not locked. `what`: "an unlocked mutex".
 [[noreturn]] WEFT_API void die_of_unlock(const char* what) noexcept;
-// What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
-[[noreturn]] WEFT_API void die_of_destruction(const char* what) noexcept;
 
 }  // namespace weft::detail

@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 
 namespace weft::detail {
 
@@ -107,5 +108,20 @@ Word take_bit(std::atomic<Word>& word, Word bit) noexcept {
     while ((word.load(std::memory_order_relaxed) & bit) != 0);
   }
 }
+
+// What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
+[[noreturn]] WEFT_API void die_of_destruction(const char* what) noexcept;
+
+template <class Core>
+class checked : public Core {
+ public:
+  using Core::Core;
+  ~checked() {
+    if (this->is_waited_for()) die_of_destruction(Core::name);
+  }
+};
+// A primitive's core as its owner holds it.
+template <class Core>
+using guarded = std::conditional_t<assertions, checked<Core>, Core>;
 
 }  // namespace weft::detail
