@@ -7,6 +7,7 @@
 #include <weft/detail/mutex_core.hpp>
 #include <weft/detail/once_core.hpp>
 #include <weft/detail/semaphore_core.hpp>
+#include <weft/detail/shared_mutex_core.hpp>
 #include <weft/detail/wait_group_core.hpp>
 #include <weft/go.hpp>
 
@@ -78,6 +79,76 @@ class mutex {
   friend class condition_variable;
 
   detail::guarded<detail::mutex_core> core_;
+};
+
+// std::shared_timed_mutex's interface. A writer that waits holds back new readers, and a writer
+// that unlocks lets in all readers that wait, so neither can starve the other. Readers on several
+// processors do not slow each other down. Like mutex it has no owner, is not recursive (not for
+// readers either: a writer may come in between), and may be destroyed by whoever unlocked it last.
+class shared_mutex {
+ public:
+  constexpr shared_mutex() noexcept = default;
+  shared_mutex(const shared_mutex&) = delete;
+  shared_mutex& operator=(const shared_mutex&) = delete;
+
+  // Blocks: the goroutine.
+  void lock() { (void)lock_ns(detail::no_deadline); }
+  bool try_lock() noexcept {
+    detail::observe(detail::touch::arrive, this);
+    return written(core_.try_lock());
+  }
+  // Returns: false if the time was over first. Blocks: the goroutine.
+  template <class Rep, class Period>
+  bool try_lock_for(std::chrono::duration<Rep, Period> d) {
+    return lock_ns(detail::deadline_after(detail::to_ns(d)));
+  }
+  template <class Clock, class Duration>
+  bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
+    return detail::wait_on_clock(when, [this](std::int64_t deadline) { return lock_ns(deadline); });
+  }
+  // Unlocking what is not locked ends the process.
+  void unlock() noexcept {
+    detail::observe(detail::touch::release, this);
+    core_.unlock();
+  }
+
+  // Blocks: the goroutine.
+  void lock_shared() { (void)lock_shared_ns(detail::no_deadline); }
+  bool try_lock_shared() noexcept {
+    detail::observe(detail::touch::arrive, this);
+    return detail::acquired(core_.try_lock_shared(), this);
+  }
+  // Returns: false if the time was over first. Blocks: the goroutine.
+  template <class Rep, class Period>
+  bool try_lock_shared_for(std::chrono::duration<Rep, Period> d) {
+    return lock_shared_ns(detail::deadline_after(detail::to_ns(d)));
+  }
+  template <class Clock, class Duration>
+  bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> when) {
+    return detail::wait_on_clock(
+        when, [this](std::int64_t deadline) { return lock_shared_ns(deadline); });
+  }
+  void unlock_shared() noexcept {
+    detail::observe(detail::touch::release, readers());
+    core_.unlock_shared();
+  }
+
+ private:
+  // What readers release only writers acquire: to a test readers do not order each other.
+  const void* readers() const noexcept { return reinterpret_cast<const char*>(this) + 1; }
+  bool written(bool yes) noexcept {
+    return detail::acquired(detail::acquired(yes, this), readers());
+  }
+  bool lock_ns(std::int64_t deadline_ns) {
+    detail::observe(detail::touch::arrive, this);
+    return written(core_.lock_until(deadline_ns));
+  }
+  bool lock_shared_ns(std::int64_t deadline_ns) {
+    detail::observe(detail::touch::arrive, this);
+    return detail::acquired(core_.lock_shared_until(deadline_ns), this);
+  }
+
+  detail::guarded<detail::shared_mutex_core> core_;
 };
 
 // std::condition_variable for weft::mutex. Those who wait are notified in the order in which they

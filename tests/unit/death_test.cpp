@@ -176,11 +176,16 @@ TEST(fatal_ends, exit_that_is_swallowed) {
 }
 
 // A lock that is not held is given back: the program's idea of who holds what is wrong.
-TEST(fatal_ends, unlock_of_an_unlocked_mutex) {
-  for (const char* const how : {"never_locked", "twice", "after_a_waiter"}) {
+TEST(fatal_ends, unlock_of_what_is_not_locked) {
+  for (const std::string how :
+       {"never_locked", "twice", "after_a_waiter", "shared_never_locked", "shared_by_nobody",
+        "shared_of_a_writer", "exclusive_of_a_reader"}) {
     const child_result r = run_program("unlock", {.arguments = {how}});
     EXPECT_EQ(r.status, 2) << how << r;
-    EXPECT_TRUE(r.says("weft: fatal: unlock of an unlocked mutex")) << how << r;
+    const std::string what = contains(how, "shared") || contains(how, "exclusive")
+                                 ? "weft: fatal: unlock of an unlocked shared_mutex"
+                                 : "weft: fatal: unlock of an unlocked mutex";
+    EXPECT_TRUE(r.says(what)) << how << r;
     EXPECT_TRUE(r.says("goroutine 1")) << how << r;
   }
 }
