@@ -85,6 +85,8 @@ std::string_view to_string(wait_reason reason) noexcept {
       return "latch wait";
     case wait_reason::barrier:
       return "barrier wait";
+    case wait_reason::once:
+      return "call_once";
     case wait_reason::io:
       return "IO wait";
     case wait_reason::run:

@@ -175,6 +175,21 @@ TEST(fatal_ends, exit_that_is_swallowed) {
   EXPECT_FALSE(paragraph_with(r, {"goroutine ", "swallow"}).empty()) << r;
 }
 
+// A lock that is not held is given back: the program's idea of who holds what is wrong.
+TEST(fatal_ends, unlock_of_what_is_not_locked) {
+  for (const std::string how :
+       {"never_locked", "twice", "after_a_waiter", "shared_never_locked", "shared_by_nobody",
+        "shared_of_a_writer", "exclusive_of_a_reader"}) {
+    const child_result r = run_program("unlock", {.arguments = {how}});
+    EXPECT_EQ(r.status, 2) << how << r;
+    const std::string what = contains(how, "shared") || contains(how, "exclusive")
+                                 ? "weft: fatal: unlock of an unlocked shared_mutex"
+                                 : "weft: fatal: unlock of an unlocked mutex";
+    EXPECT_TRUE(r.says(what)) << how << r;
+    EXPECT_TRUE(r.says("goroutine 1")) << how << r;
+  }
+}
+
 #if !WEFT_TSAN  // ThreadSanitizer itself forbids it on any stack but a thread's first
 // The thread is the machine's, and other goroutines rely on it.
 TEST(fatal_ends, pthread_exit_in_a_goroutine) {

@@ -274,6 +274,26 @@ figure select_case() {
   return {watch.ns_per(2.0 * n)};
 }
 
+figure mutex_case() {
+  constexpr int n = 500'000;
+  weft::mutex m;
+  std::int64_t count = 0;
+  const stopwatch watch;
+  weft::wait_group group;
+  for (int g = 0; g < 8; ++g) {
+    group.go([&] {
+      for (int i = 0; i < n; ++i) {
+        m.lock();
+        ++count;
+        m.unlock();
+      }
+    });
+  }
+  group.wait();
+  require(count == 8 * n, "mutex");
+  return {watch.ns_per(8.0 * n)};
+}
+
 void skynet_node(const weft::chan<std::int64_t>& c, std::int64_t number, std::int64_t size) {
   if (size == 1) return c.send(number);
   const weft::chan<std::int64_t> children;
@@ -321,6 +341,7 @@ figure measure(std::string_view name) {
   if (name == "buffered") return buffered();
   if (name == "mpmc") return mpmc();
   if (name == "select") return select_case();
+  if (name == "mutex") return mutex_case();
   if (name == "skynet") return skynet();
   if (name.starts_with("pipe")) return pipe(std::atoi(name.data() + 4));
   if (name == "sleep") return sleep_case();
@@ -339,7 +360,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: %s CASE PROCESSORS\n"
-        "cases: spawn yield pingpong buffered mpmc select skynet fib sleep parked idle start "
+        "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
         "grainN pipeN (N: 200 1000 5000 20000)\n",
         argv[0]);
     return 2;

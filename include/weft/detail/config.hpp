@@ -13,3 +13,11 @@
 #endif
 
 #define WEFT_API [[gnu::visibility("default")]]
+
+namespace weft::detail {
+#ifdef WEFT_ASSERTIONS
+inline constexpr bool assertions = true;
+#else
+inline constexpr bool assertions = false;
+#endif
+}  // namespace weft::detail

@@ -49,6 +49,7 @@ enum class wait_reason : std::uint8_t {
   semaphore,
   latch,
   barrier,
+  once,
   io,
   run,
 };

@@ -32,6 +32,8 @@ namespace weft::detail {
 template <class Seam>
 class wait_group_core {
  public:
+  static constexpr const char* name = "latch";
+
   explicit wait_group_core(std::uint32_t count = 0) noexcept
       : word_(std::uint64_t{count} << count_shift) {}
   wait_group_core(const wait_group_core&) = delete;
@@ -58,6 +60,10 @@ class wait_group_core {
 
   bool is_zero() const noexcept {
     return word_.load(std::memory_order_acquire) == 0;  // [D1] and I2: no flag set either
+  }
+
+  bool is_waited_for() const noexcept {
+    return (word_.load(std::memory_order_relaxed) & waited) != 0;  // a hint, for assertions
   }
 
   // Blocks: the goroutine, until the counter is 0.

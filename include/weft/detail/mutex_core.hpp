@@ -1,0 +1,101 @@
+// mutex_core.hpp: the lock under weft::mutex; Go's sync.Mutex with its two modes.
+//
+// One word says what an uncontended lock and unlock must know; a queue of waiters and two flags
+// beside it are guarded by the bit `busy`.
+//
+//   lock, free                 one fetch_or
+//   lock, not free             spins if that can help, then queues at the tail and parks
+//   unlock, nobody to wake     one compare-exchange
+//   unlock, `wake` is set      takes out the first waiter: in normal mode unlocks and readies it,
+//                              to compete with whoever comes by; in starvation mode it is the new
+//                              owner and `locked` was never clear
+//
+// Normal mode. A waiter that was readied competes with goroutines that already run, and mostly
+// loses; it then queues at the head again. One at a time is on the way (`woken_`), so that unlock
+// after unlock does not wake the whole queue. This keeps a busy lock on the processor that has it.
+//
+// Starvation mode. A waiter that lost and has waited for 1 ms turns it on. Unlock hands the lock to
+// the head of the queue; newcomers cannot get in between and queue at the tail. It ends with a
+// new owner that has waited for less, or is the last.
+//
+// Invariants:
+//   I1  Somebody queues and the lock is free: one waiter is on the way (woken_).
+//   I2  Somebody queues, the lock is held, nobody is on the way: `wake` is set. So the unlock that
+//       would break I1 takes the slow way. `wake` is set only by a step that sees `locked`, and by
+//       whoever is about to hold the lock.
+//   I3  `locked` is cleared by its holder only, together with everything else it still had to say
+//       to the word: no unlock touches the mutex after the step that lets another one in.
+//
+// Memory order:
+//   [U1] unlock's release -> lock's acquire: what the previous holder did.
+//   [U2] the release that clears `busy` -> the acquire that sets it: queue_, woken_, starving_.
+//
+// Dropped: a plain store for unlock until the mutex is first contended. It saves 2 ns of 4, but
+// needs a mark in each machine, a call for each unlock, and 5 to 16 us of membarrier for each mutex
+// that is ever waited for. Handing over with a yield, as Go does in starvation mode: unlock would
+// be a call after which the thread is another.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/wait_queue.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::detail {
+
+class mutex_core {
+ public:
+  static constexpr const char* name = "mutex";
+  constexpr mutex_core() = default;
+  mutex_core(const mutex_core&) = delete;
+  mutex_core& operator=(const mutex_core&) = delete;
+
+  bool try_lock() noexcept {
+    return (word_.fetch_or(locked, std::memory_order_acquire) & locked) == 0;  // [U1]
+  }
+  void lock(wait_reason reason = wait_reason::mutex) {
+    if (!try_lock()) [[unlikely]]
+      lock_slow(reason, no_deadline);
+  }
+  // Returns: false if `deadline_ns` came first.
+  bool lock_until(std::int64_t deadline_ns, wait_reason reason = wait_reason::mutex) {
+    return try_lock() || lock_slow(reason, deadline_ns);
+  }
+  void unlock() noexcept {
+    std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    if ((word & (locked | wake)) != locked ||
+        !word_.compare_exchange_strong(word, word & ~locked, std::memory_order_release,  // [U1]
+                                       std::memory_order_relaxed)) [[unlikely]] {
+      unlock_slow();
+    }
+  }
+
+  // The same for a caller that is inside the runtime already.
+  WEFT_API void unlock_inside() noexcept;
+
+  // Hints, for assertions and tests.
+  bool is_locked() const noexcept { return (word_.load(std::memory_order_relaxed) & locked) != 0; }
+  bool is_waited_for() const noexcept { return !queue_.empty(); }
+
+ private:
+  static constexpr std::uint32_t locked = 1;
+  static constexpr std::uint32_t wake = 2;  // I2
+  static constexpr std::uint32_t busy = 4;  // [U2]
+
+  WEFT_API bool lock_slow(wait_reason reason, std::int64_t deadline_ns);
+  WEFT_API void unlock_slow() noexcept;
+  bool spin() noexcept;
+  std::uint32_t wake_if_due() const noexcept { return queue_.empty() || woken_ ? 0 : wake; }
+  static bool give_up(void* argument) noexcept;
+
+  std::atomic<std::uint32_t> word_{0};
+  bool woken_ = false;     // guarded by busy: a waiter is on the way to compete
+  bool starving_ = false;  // guarded by busy
+  wait_queue queue_;       // guarded by busy
+};
+
+// What ends a program that unlocks what is not locked. `what`: "an unlocked mutex".
+[[noreturn]] WEFT_API void die_of_unlock(const char* what) noexcept;
+
+}  // namespace weft::detail

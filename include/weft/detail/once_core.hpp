@@ -1,0 +1,47 @@
+// once_core.hpp: who runs the function of a once_flag.
+//
+//   idle       nobody has run it, or whoever did threw
+//   running    somebody does; the others queue
+//   done       for ever
+//
+// A call that ends with an exception makes the first in the queue the next to run; one that does
+// not lets everyone go on. The flag `busy` guards the queue; while it is set only its holder
+// changes the word, so that the step which says `done` is the last that touches the flag.
+//
+// Memory order:
+//   [O1] finish's release -> begin's acquire: what the function did.
+//   [O2] letting go of `busy` (release) -> taking it (acquire): the queue.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/wait_queue.hpp>
+
+#include <atomic>
+#include <cstdint>
+
+namespace weft::detail {
+
+class once_core {
+ public:
+  constexpr once_core() = default;
+  once_core(const once_core&) = delete;
+  once_core& operator=(const once_core&) = delete;
+
+  bool is_done() const noexcept { return word_.load(std::memory_order_acquire) == done; }  // [O1]
+  // Returns: true if the caller has to run the function and then call finish() or fail().
+  // Blocks: the goroutine, while another one runs it.
+  WEFT_API bool begin();
+  WEFT_API void finish() noexcept;
+  WEFT_API void fail() noexcept;
+
+ private:
+  static constexpr std::uint32_t idle = 0;
+  static constexpr std::uint32_t running = 1;
+  static constexpr std::uint32_t done = 2;
+  static constexpr std::uint32_t busy = 4;
+
+  std::atomic<std::uint32_t> word_{idle};
+  wait_queue queue_;  // guarded by busy
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,130 @@
+// shared_mutex_core.hpp: the lock under weft::shared_mutex.
+//
+// One word, the center: how many readers are in, whether a writer is (`held`), and whether somebody
+// waits (`barred`). Two queues, of readers and of writers, are guarded by its bit `busy`.
+//
+// Readers on many processors would pass the center's cache line around for nothing. Once they have
+// got in each other's way a few times, they spread: each counts itself in the slot of its thread,
+// one of eight on cache lines of their own. A slot that is open takes readers in and lets them out
+// with one compare-exchange and nothing else is touched. A writer first closes all slots, which
+// moves their counts to the center; they stay closed until readers collide again. So a shared_mutex
+// that is mostly written, or used on one processor, never pays for slots, nor for their memory.
+//
+//   lock_shared, slot open     one compare-exchange in the slot
+//   lock_shared, not barred    one compare-exchange in the center
+//   lock, all is free          one compare-exchange
+//   otherwise                  under `busy`
+//
+// Who is next. While a writer waits new readers queue (`barred`), so readers cannot starve it: the
+// last reader hands the lock to the first writer. A writer that unlocks lets in all readers that
+// wait at that moment, so writers cannot starve readers. If none wait, the next writer is told and
+// competes with whoever comes by, as with a mutex; after 1 ms it is handed the lock.
+//
+// Invariants:
+//   I1  While `busy` is set only its holder changes the center. Slots are opened and closed under
+//       `busy` only, all of them (`spread`: they are open); readers use open ones at any time.
+//   I2  The readers that are in are as many as the counts of the center and the open slots together
+//       say. A single one may be negative: a reader may leave by another slot than it came. If not
+//       `spread`, the center's count is exact.
+//   I3  Not spread while `held`, or while a writer queues.
+//   I4  `barred` exactly if somebody queues or a writer is on the way (woken_).
+//   I5  Nobody is in and a writer queues: a writer is on the way. No reader queues unless a writer
+//       is in, queues, or is on the way.
+//   I6  The step by which somebody leaves is its last that touches the shared_mutex.
+//
+// Memory order:
+//   [X1] unlock's release of the center -> the acquire of whoever gets in: what the writer did.
+//        Opening a slot passes it on.
+//   [X2] unlock_shared's release of a slot or the center -> the acquire of the writer that closes
+//        the slot, or takes the center: what readers did.
+//   [X3] letting go of `busy` (release) -> taking it (acquire): queues and flags.
+//   [X4] making of the slots (release) -> their readers (acquire): they are initialised.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/wait_queue.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::detail {
+
+class shared_mutex_core {
+ public:
+  static constexpr const char* name = "shared_mutex";
+
+  constexpr shared_mutex_core() = default;
+  shared_mutex_core(const shared_mutex_core&) = delete;
+  shared_mutex_core& operator=(const shared_mutex_core&) = delete;
+  WEFT_API ~shared_mutex_core();
+
+  bool try_lock() noexcept {
+    std::uint64_t word = 0;
+    return lock_fast(word) || ((word & held) == 0 && try_lock_slow());
+  }
+  // Returns: false if the deadline came first.
+  bool lock_until(std::int64_t deadline_ns) {
+    std::uint64_t word = 0;
+    return lock_fast(word) || lock_slow(deadline_ns);
+  }
+  void unlock() noexcept {
+    std::uint64_t word = held;
+    if (!word_.compare_exchange_strong(word, 0, std::memory_order_release,  // [X1]
+                                       std::memory_order_relaxed)) {
+      unlock_slow();
+    }
+  }
+
+  WEFT_API bool try_lock_shared() noexcept;
+  WEFT_API bool lock_shared_until(std::int64_t deadline_ns);
+  WEFT_API void unlock_shared() noexcept;
+
+  // Lets readers use the slots from now on, until the next writer. Allocates.
+  WEFT_API void spread() noexcept;
+
+  // Hints, for assertions and tests.
+  bool is_waited_for() const noexcept { return !readers_.empty() || !writers_.empty(); }
+  bool is_spread() const noexcept { return (word_.load(std::memory_order_relaxed) & spread_) != 0; }
+
+ private:
+  struct slots;
+  struct center;
+
+  static constexpr std::uint64_t busy = 1;     // I1
+  static constexpr std::uint64_t held = 2;     // a writer is in
+  static constexpr std::uint64_t barred = 4;   // I4
+  static constexpr std::uint64_t spread_ = 8;  // I2
+  static constexpr int reader_shift = 4;
+  static constexpr std::uint64_t one_reader = 1u << reader_shift;
+
+  std::atomic<std::uint64_t>* my_slot() const noexcept;
+  bool lock_fast(std::uint64_t& word) noexcept {
+    return word_.compare_exchange_strong(word, held, std::memory_order_acquire,  // [X1] [X2]
+                                         std::memory_order_relaxed);
+  }
+  WEFT_API bool try_lock_slow() noexcept;
+  WEFT_API bool lock_slow(std::int64_t deadline_ns);
+  WEFT_API void unlock_slow() noexcept;
+
+  // Under busy.
+  center take() noexcept;
+  void let_go(const center& c) noexcept;
+  void close_slots(center& c) noexcept;
+  bool nobody_in(center& c) noexcept;
+  void admit_readers(center& c, wait_chain& admitted) noexcept;
+  waiter* hand_over(center& c) noexcept;
+
+  static bool give_up_lock(void* argument) noexcept;
+  static bool give_up_lock_shared(void* argument) noexcept;
+
+  std::atomic<std::uint64_t> word_{0};
+  std::atomic<slots*> slots_{nullptr};        // [X4] null until the first spread; then for ever
+  std::atomic<std::uint32_t> collisions_{0};  // a statistic: readers that met in the center
+  bool woken_ = false;                        // guarded by busy: a writer is on the way to compete
+  bool starving_ = false;                     // guarded by busy: writers get it handed over
+  wait_queue readers_;                        // guarded by busy
+  wait_queue writers_;                        // guarded by busy
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,127 @@
+// wait_queue.hpp: those who wait for one primitive, first come first served.
+//
+// A waiter lies on the stack of the goroutine (or thread) that waits. The queue is guarded by its
+// primitive: by a bit of its word (take_bit), held inside the runtime only, for a few instructions.
+// Having that bit in the word is what lets a primitive end its use of itself in one step: the same
+// step changes the state and lets go of the queue, and whoever the new state lets through may
+// destroy the primitive.
+//
+// Invariants:
+//   I1  A waiter is in its queue exactly while `queued`.
+//   I2  Whoever takes a waiter out readies it, exactly once, after letting go of the queue; until
+//       then the waiter, but no longer the primitive, may be used. A waiter whose time is up takes
+//       itself out, in park_until's give_up.
+#pragma once
+
+#include <weft/detail/park.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+namespace weft::detail {
+
+inline constexpr std::int64_t no_deadline = INT64_MAX;
+
+struct waiter {
+  waiter* next = nullptr;      // guarded by the queue's owner; then by whoever took it out
+  waiter* previous = nullptr;  // guarded by the queue's owner
+  goroutine* who = nullptr;
+  void* primitive = nullptr;  // for give_up
+  std::int64_t since_ns = 0;
+  bool queued = false;   // I1
+  bool granted = false;  // written by whoever takes it out: it has what it waits for
+};
+
+class wait_queue {
+ public:
+  constexpr wait_queue() = default;
+  wait_queue(const wait_queue&) = delete;
+  wait_queue& operator=(const wait_queue&) = delete;
+
+  bool empty() const noexcept { return head_ == nullptr; }
+  waiter* head() const noexcept { return head_; }
+
+  void push_back(waiter& w) noexcept {
+    w.next = nullptr;
+    w.previous = tail_;
+    w.queued = true;
+    (tail_ != nullptr ? tail_->next : head_) = &w;
+    tail_ = &w;
+  }
+  void push_front(waiter& w) noexcept {
+    w.next = head_;
+    w.previous = nullptr;
+    w.queued = true;
+    (head_ != nullptr ? head_->previous : tail_) = &w;
+    head_ = &w;
+  }
+  void remove(waiter& w) noexcept {
+    (w.previous != nullptr ? w.previous->next : head_) = w.next;
+    (w.next != nullptr ? w.next->previous : tail_) = w.previous;
+    w.queued = false;
+  }
+  // Returns: null if there is none.
+  waiter* pop_front() noexcept {
+    waiter* const w = head_;
+    if (w != nullptr) remove(*w);
+    return w;
+  }
+
+ private:
+  waiter* head_ = nullptr;
+  waiter* tail_ = nullptr;
+};
+
+// Waiters that were taken out together, linked by `next`, to be readied in their order.
+class wait_chain {
+ public:
+  void add(waiter& w) noexcept {
+    w.next = nullptr;
+    *end_ = &w;
+    end_ = &w.next;
+  }
+  // Inside the runtime.
+  void ready_all() noexcept {
+    while (first_ != nullptr) {
+      waiter* const w = first_;
+      first_ = w->next;  // w is gone once its owner runs
+      ready_inside(w->who);
+    }
+    end_ = &first_;
+  }
+
+ private:
+  waiter* first_ = nullptr;
+  waiter** end_ = &first_;
+};
+
+// Waits until `bit` is clear in `word` and sets it, acquiring. Returns: the word, with the bit.
+// Requires: inside the runtime, or a plain thread.
+template <class Word>
+Word take_bit(std::atomic<Word>& word, Word bit) noexcept {
+  for (int turn = 0;;) {
+    const Word before = word.fetch_or(bit, std::memory_order_acquire);  // the caller's tag
+    if ((before & bit) == 0) return static_cast<Word>(before | bit);
+    // relaxed: only to wait without disturbing.
+    do relax(turn++);
+    while ((word.load(std::memory_order_relaxed) & bit) != 0);
+  }
+}
+
+// What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
+[[noreturn]] WEFT_API void die_of_destruction(const char* what) noexcept;
+
+template <class Core>
+class checked : public Core {
+ public:
+  using Core::Core;
+  ~checked() {
+    if (this->is_waited_for()) die_of_destruction(Core::name);
+  }
+};
+// A primitive's core as its owner holds it.
+template <class Core>
+using guarded = std::conditional_t<assertions, checked<Core>, Core>;
+
+}  // namespace weft::detail

@@ -1,0 +1,9 @@
+#include <weft/sync.hpp>
+
+#include "base/fatal.hpp"
+
+namespace weft::detail {
+
+void die_of_latch() noexcept { base::fatal("a latch was counted down below 0"); }
+
+}  // namespace weft::detail
