@@ -43,9 +43,9 @@ void two_walkers(int steps, std::string& order) {
 // Every order of the ten steps of main and the ten of another goroutine, and none twice. Main's
 // begin at its points; the other's first one begins with it, and the rest at its nine points.
 TEST(explore, exhaustive_search_visits_every_order) {
-  const int steps = weft::test::scaled(10, 6);
-  const std::uint64_t orders = weft::test::scaled(184'756, 924);  // 2 * steps over steps
-  std::vector<int> seen(std::size_t{1} << (2 * steps));           // how often; an order is a number
+  constexpr int steps = weft::test::scaled(10, 6);
+  constexpr std::uint64_t orders{weft::test::scaled(184'756, 924)};  // 2 * steps over steps
+  std::vector<int> seen(std::size_t{1} << (2 * steps));  // how often; an order is a number
   const auto r =
       try_explore({.how = strategy::exhaustive, .runs = 10'000'000, .switches = -1}, [&] {
         // One bit for each step; counted when both have ended.
@@ -53,7 +53,7 @@ TEST(explore, exhaustive_search_visits_every_order) {
           ++seen[*last];
           delete last;
         });
-        weft::go([order, steps] {
+        weft::go([order] {
           *order = *order * 2 + 1;
           for (int i = 1; i < steps; ++i) {
             weft::test::point();
@@ -68,7 +68,7 @@ TEST(explore, exhaustive_search_visits_every_order) {
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted) << r.report;
   EXPECT_EQ(r.runs, orders);
-  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), orders);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), static_cast<std::ptrdiff_t>(orders));
 }
 
 TEST(explore, a_bound_on_preemptions_bounds_the_search) {

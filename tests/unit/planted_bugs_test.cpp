@@ -582,23 +582,24 @@ class run_queue {
     const int last = tail_ - 1;
     tail_ = last;
     int first = head_;
-    if (first < last) return slots_[last];
+    if (first < last) return item(last);
     bool mine = first == last;
     if (mine && version_ == fixed) mine = head_.compare_exchange_strong(first, last + 1);
     tail_ = last + 1;
     if (mine && version_ == broken) head_ = last + 1;
-    return mine ? slots_[last] : 0;
+    return mine ? item(last) : 0;
   }
   int steal() {
     int first = head_;
     if (first >= tail_) return 0;
-    return head_.compare_exchange_strong(first, first + 1) ? slots_[first] : 0;
+    return head_.compare_exchange_strong(first, first + 1) ? item(first) : 0;
   }
 
  private:
+  static int item(int slot) { return slot + 1; }
+
   atomic<int> head_{0, "head"};
   atomic<int> tail_{2, "tail"};
-  std::array<int, 2> slots_{1, 2};
   version version_;
 };
 
@@ -779,14 +780,13 @@ TEST_P(planted_bug, replays_from_its_seed_every_time) {
 }
 
 TEST_P(planted_bug, is_not_found_once_it_is_fixed) {
+  constexpr std::uint64_t runs{weft::test::scaled(10'000, 300)};
   for (const strategy how : {strategy::random, strategy::priorities}) {
-    const auto r =
-        weft::test::try_explore(options(how, weft::test::scaled(10'000, 300)), program(fixed));
+    const auto r = weft::test::try_explore(options(how, runs), program(fixed));
     EXPECT_TRUE(r.ok) << r.report;
   }
   // Every order with two preemptions.
-  const auto r = weft::test::try_explore(
-      options(strategy::exhaustive, weft::test::scaled(20'000, 500)), program(fixed));
+  const auto r = weft::test::try_explore(options(strategy::exhaustive, 2 * runs), program(fixed));
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted || weft::test::slow_build) << r.report;
 }
