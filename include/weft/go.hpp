@@ -32,7 +32,6 @@ namespace detail {
 
 WEFT_API void run_main(void (*call)(void*), void* argument);
 WEFT_API void sleep_until_ns(std::int64_t deadline_ns);
-WEFT_API std::int64_t clock_now_ns() noexcept;
 WEFT_API bool time_is_simulated() noexcept;  // then other clocks stand still while it passes
 WEFT_API std::uint64_t new_local_key() noexcept;
 WEFT_API void* find_local(std::uint64_t key);

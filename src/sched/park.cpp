@@ -10,6 +10,7 @@
 #include "sched/switch.hpp"
 
 #include <new>
+#include <thread>
 
 namespace weft::detail {
 namespace {
@@ -242,6 +243,32 @@ constinit std::atomic<bool> simulating{false};
 
 void observe_slow(touch how, const void* object, const char* what) noexcept {
   if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object, what);
+}
+
+// Go's rule: the holder can be running at the same time only if there is another processor and not
+// all others are idle; and it does not pay if this processor has something else to do meanwhile.
+bool spin(int turn) noexcept {
+  constexpr int turns = 4;
+  constexpr int pauses = 10;
+  if (turn >= turns) return false;
+  machine* m = sched::this_machine();
+  if (m == nullptr) {
+    static const bool parallel = std::thread::hardware_concurrency() > 1;
+    if (!parallel || sched::this_simulation() != nullptr) return false;
+  } else {
+    // relaxed: hints.
+    const std::uint32_t procs = sched::the_scheduler.procs.load(std::memory_order_relaxed);
+    const std::uint32_t idle = sched::the_scheduler.idle_count.load(std::memory_order_relaxed);
+    if (idle + 1 >= procs) return false;
+    m = sched::enter(m);
+    const sched::processor& p = *m->p;
+    const bool has_work =
+        p.next.load(std::memory_order_relaxed) != nullptr || !p.ready.empty() || !p.fresh.empty();
+    sched::leave(m);
+    if (has_work) return false;
+  }
+  for (int i = 0; i < pauses; ++i) base::pause();
+  return true;
 }
 
 void relax(int turn) noexcept {

@@ -24,7 +24,7 @@ barrier_core::arrival barrier_core::arrive(std::ptrdiff_t n) noexcept {
 void barrier_core::finish() noexcept {
   wait_chain released;
   sched::inside in;
-  const std::uint64_t word = take_bit(word_, busy);  // [Y3]
+  const std::uint64_t word = take_bit<seam>(word_, busy);  // [Y3]
   while (waiter* const w = queue_.pop_front()) released.add(*w);
   // A store: nobody arrives (I1). The phase wraps around within the lower half.
   const auto phase = static_cast<std::uint32_t>((word & ~busy) + one_phase);
@@ -36,8 +36,8 @@ void barrier_core::finish() noexcept {
 
 void barrier_core::wait_slow(std::uint32_t phase) {
   sched::inside in;
-  if (phase_of(take_bit(word_, busy)) != phase) {       // [Y2] [Y3]
-    word_.fetch_and(~busy, std::memory_order_release);  // [Y3]
+  if (phase_of(take_bit<seam>(word_, busy)) != phase) {  // [Y2] [Y3]
+    word_.fetch_and(~busy, std::memory_order_release);   // [Y3]
     in.leave();
     return;
   }

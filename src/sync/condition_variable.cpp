@@ -13,7 +13,7 @@ constexpr std::uint32_t held = 1;
 struct alignas(64) queue_lock {
   std::atomic<std::uint32_t> word{0};
 
-  void lock() noexcept { take_bit(word, held); }                        // [Q1]
+  void lock() noexcept { take_bit<seam>(word, held); }                  // [Q1]
   void unlock() noexcept { word.store(0, std::memory_order_release); }  // [Q1]
 };
 

@@ -7,7 +7,7 @@ namespace weft::detail {
 
 bool once_core::begin() {
   sched::inside in;
-  const std::uint32_t state = take_bit(word_, busy) & ~busy;  // [O1] [O2]
+  const std::uint32_t state = take_bit<seam>(word_, busy) & ~busy;  // [O1] [O2]
   if (state != running) {
     word_.store(state == idle ? running : done, std::memory_order_release);  // [O1] [O2]
     in.leave();
@@ -24,7 +24,7 @@ bool once_core::begin() {
 void once_core::finish() noexcept {
   wait_chain released;
   sched::inside in;
-  take_bit(word_, busy);  // [O2]
+  take_bit<seam>(word_, busy);  // [O2]
   while (waiter* const w = queue_.pop_front()) released.add(*w);
   word_.store(done, std::memory_order_release);  // [O1]
   released.ready_all();
@@ -33,7 +33,7 @@ void once_core::finish() noexcept {
 
 void once_core::fail() noexcept {
   sched::inside in;
-  take_bit(word_, busy);  // [O2]
+  take_bit<seam>(word_, busy);  // [O2]
   waiter* const next = queue_.pop_front();
   if (next != nullptr) next->granted = true;
   word_.store(next != nullptr ? running : idle, std::memory_order_release);  // [O2]

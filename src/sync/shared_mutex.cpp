@@ -5,7 +5,6 @@
 
 #include "base/check.hpp"
 #include "sched/inside.hpp"
-#include "sync/spin.hpp"
 
 #include <new>
 
@@ -48,7 +47,7 @@ shared_mutex_core::~shared_mutex_core() { delete slots_.load(std::memory_order_r
 // ---- Under busy ----
 
 shared_mutex_core::center shared_mutex_core::take() noexcept {
-  return center(take_bit(word_, busy));  // [X1] [X2] [X3]
+  return center(take_bit<seam>(word_, busy));  // [X1] [X2] [X3]
 }
 
 void shared_mutex_core::let_go(const center& c) noexcept {
@@ -110,7 +109,7 @@ bool shared_mutex_core::lock_slow(std::int64_t deadline_ns) {
   self.primitive = this;
   bool on_the_way = false;  // woken_ stands for this one
   for (;;) {
-    for (spinner s; s.turn();) {
+    for (int turn = 0; spin(turn); ++turn) {
       // relaxed: a look before what counts.
       if ((word_.load(std::memory_order_relaxed) & ~barred) == 0) break;
     }
@@ -229,7 +228,7 @@ bool shared_mutex_core::try_lock_shared() noexcept {
 bool shared_mutex_core::lock_shared_until(std::int64_t deadline_ns) {
   if (try_lock_shared()) [[likely]]
     return true;
-  for (spinner s; s.turn();) {
+  for (int turn = 0; spin(turn); ++turn) {
     if (try_lock_shared()) return true;
   }
   sched::inside in;

@@ -102,6 +102,8 @@ struct weaker_orders : platform {
     T fetch_sub(D n, std::memory_order o) noexcept {
       return base::fetch_sub(n, weaken(o));
     }
+    T fetch_or(T n, std::memory_order o) noexcept { return base::fetch_or(n, weaken(o)); }
+    T fetch_and(T n, std::memory_order o) noexcept { return base::fetch_and(n, weaken(o)); }
   };
 };
 

@@ -72,8 +72,20 @@ struct basic_seam {
     ~section() { leave(); }
   };
 
-  static waiter prepare_park(detail::wait_reason) {
+  class inside {
+   public:
+    inside() { enter(); }
+    inside(const inside&) = delete;
+    inside& operator=(const inside&) = delete;
+    void leave() noexcept { basic_seam::leave(); }
+  };
+
+  static waiter prepare_park(detail::wait_reason reason) {
     enter();
+    return prepare_park_inside(reason);
+  }
+  static waiter prepare_park_inside(detail::wait_reason) {
+    check(parking_lot::self().inside, "prepare_park_inside() outside of the runtime");
     waiter const self = &parking_lot::self();
     self->prepared.set(true);
     return self;
@@ -115,6 +127,8 @@ struct basic_seam {
   }
 
   static void relax(int) noexcept { platform::pause(); }
+  static bool spin(int) noexcept { return false; }
+  static std::int64_t now_ns() noexcept { return 0; }
   static void yield() noexcept {
     check(!parking_lot::self().inside, "yield() inside the runtime");
     platform::pause();

@@ -30,6 +30,8 @@
 //   [U1] unlock's release -> lock's acquire: what the previous holder did.
 //   [U2] the release that clears `busy` -> the acquire that sets it: queue_, woken_, starving_.
 //
+// The slow ways are in src/sync/mutex_slow.hpp; tests/model/mutex_test.cpp walks through them.
+//
 // Dropped: a plain store for unlock until the mutex is first contended. It saves 2 ns of 4, but
 // needs a mark in each machine, a call for each unlock, and 5 to 16 us of membarrier for each mutex
 // that is ever waited for. Handing over with a yield, as Go does in starvation mode: unlock would
@@ -44,12 +46,13 @@
 
 namespace weft::detail {
 
-class mutex_core {
+template <class Seam>
+class basic_mutex {
  public:
   static constexpr const char* name = "mutex";
-  constexpr mutex_core() = default;
-  mutex_core(const mutex_core&) = delete;
-  mutex_core& operator=(const mutex_core&) = delete;
+  constexpr basic_mutex() = default;
+  basic_mutex(const basic_mutex&) = delete;
+  basic_mutex& operator=(const basic_mutex&) = delete;
 
   bool try_lock() noexcept {
     return (word_.fetch_or(locked, std::memory_order_acquire) & locked) == 0;  // [U1]
@@ -83,17 +86,21 @@ class mutex_core {
   static constexpr std::uint32_t wake = 2;  // I2
   static constexpr std::uint32_t busy = 4;  // [U2]
 
+  using waiter = basic_waiter<Seam>;
+
   WEFT_API bool lock_slow(wait_reason reason, std::int64_t deadline_ns);
   WEFT_API void unlock_slow() noexcept;
   bool spin() noexcept;
   std::uint32_t wake_if_due() const noexcept { return queue_.empty() || woken_ ? 0 : wake; }
   static bool give_up(void* argument) noexcept;
 
-  std::atomic<std::uint32_t> word_{0};
-  bool woken_ = false;     // guarded by busy: a waiter is on the way to compete
-  bool starving_ = false;  // guarded by busy
-  wait_queue queue_;       // guarded by busy
+  typename Seam::template atomic<std::uint32_t> word_{0};
+  bool woken_ = false;            // guarded by busy: a waiter is on the way to compete
+  bool starving_ = false;         // guarded by busy
+  basic_wait_queue<Seam> queue_;  // guarded by busy
 };
+
+using mutex_core = basic_mutex<seam>;
 
 // What ends a program that unlocks what is not locked. `what`: "an unlocked mutex".
 [[noreturn]] WEFT_API void die_of_unlock(const char* what) noexcept;

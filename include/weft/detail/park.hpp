@@ -104,6 +104,13 @@ WEFT_API std::uint32_t choose_inside(std::uint32_t n) noexcept;
 // One turn of a loop that waits for another thread to leave a short critical section.
 WEFT_API void relax(int turn) noexcept;
 
+// One turn of a loop that waits for another goroutine, which may be running, to end something
+// short. Outside the runtime only. Returns: false if that is unlikely to help: it is time to park.
+WEFT_API bool spin(int turn) noexcept;
+
+// Nanoseconds on the runtime's clock.
+WEFT_API std::int64_t clock_now_ns() noexcept;
+
 // Lets other goroutines run first. Outside the runtime only.
 WEFT_API void yield() noexcept;
 
@@ -131,7 +138,19 @@ struct seam {
   using waiter = goroutine*;
   using section = runtime_section;
 
+  // The same, left by hand: parking leaves too.
+  class inside {
+   public:
+    inside() { enter_runtime(); }
+    inside(const inside&) = delete;
+    inside& operator=(const inside&) = delete;
+    void leave() noexcept { leave_runtime(); }
+  };
+
   static waiter prepare_park(wait_reason reason) { return detail::prepare_park(reason); }
+  static waiter prepare_park_inside(wait_reason reason) noexcept {
+    return detail::prepare_park_inside(reason);
+  }
   static void cancel_park() noexcept { detail::cancel_park(); }
   static void park() noexcept { detail::park(); }
   static bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* arg) noexcept {
@@ -140,6 +159,8 @@ struct seam {
   static void ready(waiter w) noexcept { detail::ready(w); }
   static void ready_inside(waiter w) noexcept { detail::ready_inside(w); }
   static void relax(int turn) noexcept { detail::relax(turn); }
+  static bool spin(int turn) noexcept { return detail::spin(turn); }
+  static std::int64_t now_ns() noexcept { return clock_now_ns(); }
   static void yield() noexcept { detail::yield(); }
 };
 

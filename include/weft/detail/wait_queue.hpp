@@ -23,21 +23,25 @@ namespace weft::detail {
 
 inline constexpr std::int64_t no_deadline = INT64_MAX;
 
-struct waiter {
-  waiter* next = nullptr;      // guarded by the queue's owner; then by whoever took it out
-  waiter* previous = nullptr;  // guarded by the queue's owner
-  goroutine* who = nullptr;
+template <class Seam>
+struct basic_waiter {
+  basic_waiter* next = nullptr;      // guarded by the queue's owner; then by whoever took it out
+  basic_waiter* previous = nullptr;  // guarded by the queue's owner
+  typename Seam::waiter who{};
   void* primitive = nullptr;  // for give_up
   std::int64_t since_ns = 0;
   bool queued = false;   // I1
   bool granted = false;  // written by whoever takes it out: it has what it waits for
 };
 
-class wait_queue {
+template <class Seam>
+class basic_wait_queue {
  public:
-  constexpr wait_queue() = default;
-  wait_queue(const wait_queue&) = delete;
-  wait_queue& operator=(const wait_queue&) = delete;
+  using waiter = basic_waiter<Seam>;
+
+  constexpr basic_wait_queue() = default;
+  basic_wait_queue(const basic_wait_queue&) = delete;
+  basic_wait_queue& operator=(const basic_wait_queue&) = delete;
 
   bool empty() const noexcept { return head_ == nullptr; }
   waiter* head() const noexcept { return head_; }
@@ -74,8 +78,11 @@ class wait_queue {
 };
 
 // Waiters that were taken out together, linked by `next`, to be readied in their order.
-class wait_chain {
+template <class Seam>
+class basic_wait_chain {
  public:
+  using waiter = basic_waiter<Seam>;
+
   void add(waiter& w) noexcept {
     w.next = nullptr;
     *end_ = &w;
@@ -86,7 +93,7 @@ class wait_chain {
     while (first_ != nullptr) {
       waiter* const w = first_;
       first_ = w->next;  // w is gone once its owner runs
-      ready_inside(w->who);
+      Seam::ready_inside(w->who);
     }
     end_ = &first_;
   }
@@ -98,16 +105,20 @@ class wait_chain {
 
 // Waits until `bit` is clear in `word` and sets it, acquiring. Returns: the word, with the bit.
 // Requires: inside the runtime, or a plain thread.
-template <class Word>
-Word take_bit(std::atomic<Word>& word, Word bit) noexcept {
+template <class Seam, class Word>
+Word take_bit(typename Seam::template atomic<Word>& word, Word bit) noexcept {
   for (int turn = 0;;) {
     const Word before = word.fetch_or(bit, std::memory_order_acquire);  // the caller's tag
     if ((before & bit) == 0) return static_cast<Word>(before | bit);
     // relaxed: only to wait without disturbing.
-    do relax(turn++);
+    do Seam::relax(turn++);
     while ((word.load(std::memory_order_relaxed) & bit) != 0);
   }
 }
+
+using waiter = basic_waiter<seam>;
+using wait_queue = basic_wait_queue<seam>;
+using wait_chain = basic_wait_chain<seam>;
 
 // What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
 [[noreturn]] WEFT_API void die_of_destruction(const char* what) noexcept;

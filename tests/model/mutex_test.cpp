@@ -1,0 +1,151 @@
+// mutex_test.cpp: weft/detail/mutex_core.hpp on every interleaving of a few lockers, within the
+// bounds named at each test. The last of them destroys the mutex: I3.
+#include "sync/mutex_slow.hpp"
+
+#include "model/explore.hpp"
+#include "model/mutants.hpp"
+#include "model/seam.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace weft::model {
+namespace {
+
+constexpr std::int64_t some_time = 0;  // every deadline may pass at any moment
+
+// Nobody is ever starved; or everybody is who has waited at all.
+enum class mode : std::uint8_t { normal, starving };
+
+template <class Platform, mode m>
+struct mutex_seam : basic_seam<Platform> {
+  static std::int64_t now_ns() noexcept {
+    return m == mode::normal ? 0 : ++calls * 2 * detail::starved_ns;
+  }
+  static inline std::int64_t calls = 0;
+};
+
+// One look at the mutex before parking, as if the holder might be running.
+template <class Platform, mode m>
+struct spinning_seam : mutex_seam<Platform, m> {
+  static bool spin(int turn) noexcept { return turn == 0; }
+};
+
+// What a locker may not do: see the mutex locked, and wait, where the lock is free.
+template <class Platform>
+struct forgetful_seam : mutex_seam<Platform, mode::normal> {
+  static void ready_inside(parking_lot::record*) noexcept {}
+};
+
+template <class Seam>
+struct shared_mutex : parking_lot {
+  using core_type = detail::basic_mutex<Seam>;
+
+  storage<core_type> core;
+  exclusive section{"the critical section"};
+  var<int> count{0, "count"};  // [U1]
+  int left;
+
+  explicit shared_mutex(int uses) : left(uses) { core.emplace(); }
+
+  void use() {
+    bool last = false;
+    {
+      const exclusive::stay here(section);
+      count.set(count.get() + 1);
+      last = --left == 0;
+    }
+    core->unlock();
+    if (last) core.destroy();
+  }
+  void lock_and_use() {
+    core->lock();
+    use();
+  }
+  // Whoever gives up does not use it: whoever comes last is known only afterwards.
+  void try_and_use() {
+    if (core->lock_until(some_time)) {
+      use();
+    } else {
+      core->lock();
+      use();
+    }
+  }
+};
+
+template <class Seam, int lockers, int turns, int timed = 0>
+void program(world& w) {
+  auto s = std::make_shared<shared_mutex<Seam>>((lockers + timed) * turns);
+  for (int i = 0; i < lockers; ++i) {
+    w.thread("locker", [s] {
+      for (int k = 0; k < turns; ++k) s->lock_and_use();
+    });
+  }
+  for (int i = 0; i < timed; ++i) {
+    w.thread("timed", [s] {
+      for (int k = 0; k < turns; ++k) s->try_and_use();
+    });
+  }
+  w.at_end([s] {
+    check(s->count.get() == (lockers + timed) * turns, "a use was lost");
+    s->check_empty();
+  });
+}
+
+void expect_right(const options& o, const engine::make_function& make) {
+  const result r = explore(o, make);
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
+}
+void expect_wrong(const options& o, const engine::make_function& make) {
+  const result r = explore(o, make);
+  EXPECT_FALSE(r.ok) << r.executions << " executions";
+}
+
+using normal = mutex_seam<platform, mode::normal>;
+using starving = mutex_seam<platform, mode::starving>;
+using spinning = spinning_seam<platform, mode::normal>;
+
+// I1 and I2: a waiter that no unlock sees would sleep for ever.
+TEST(mutex_core, two_lock_once) { expect_right({.preemptions = -1}, &program<normal, 2, 1>); }
+TEST(mutex_core, two_lock_twice) { expect_right({.preemptions = -1}, &program<normal, 2, 2>); }
+TEST(mutex_core, three_lock_once) { expect_right({.preemptions = 3}, &program<normal, 3, 1>); }
+TEST(mutex_core, three_lock_twice) { expect_right({.preemptions = 3}, &program<normal, 3, 2>); }
+
+// Handed over: the lock is never free in between, and nobody has it twice.
+TEST(mutex_core, starved_two_lock_twice) {
+  expect_right({.preemptions = -1}, &program<starving, 2, 2>);
+}
+TEST(mutex_core, starved_three_lock_twice) {
+  expect_right({.preemptions = 3}, &program<starving, 3, 2>);
+}
+
+// One that was woken and gets the lock by spinning has to pass the duty to wake on.
+TEST(mutex_core, who_spins_forgets_nobody) {
+  expect_right({.preemptions = 2}, &program<spinning, 3, 1>);
+  expect_right({.preemptions = 2}, &program<spinning, 2, 2>);
+}
+
+// A deadline takes its waiter out of the queue, or the wake-up it got on to another.
+TEST(mutex_core, deadlines_lose_no_wake_up) {
+  expect_right({.preemptions = 4, .timeouts = 1}, &program<normal, 1, 1, 1>);
+  expect_right({.preemptions = 2, .timeouts = 2}, &program<normal, 1, 1, 2>);
+  expect_right({.preemptions = 2, .timeouts = 2}, &program<starving, 2, 1, 1>);
+}
+
+// ---- Mutants. ----
+
+TEST(mutex_core, a_forgotten_wake_up_is_found) {
+  expect_wrong({.preemptions = 3}, &program<forgetful_seam<platform>, 2, 1>);
+}
+TEST(mutex_core, a_missing_release_is_found) {
+  expect_wrong({.preemptions = 3}, &program<mutex_seam<mutant::no_release, mode::normal>, 2, 1>);
+}
+TEST(mutex_core, a_missing_acquire_is_found) {
+  expect_wrong({.preemptions = 3}, &program<mutex_seam<mutant::no_acquire, mode::normal>, 2, 1>);
+}
+
+}  // namespace
+}  // namespace weft::model
