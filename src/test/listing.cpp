@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace weft::test {
 namespace {
@@ -34,24 +35,44 @@ std::string_view base_name(std::string_view file) {
   return slash == std::string_view::npos ? file : file.substr(slash + 1);
 }
 
-// Returns: "file:line" of the innermost of the user's frames; empty if there is none.
-std::string users_line(void* const* pcs, std::size_t n) {
-  std::string found;
-  for (std::size_t i = 0; i < n && found.empty(); ++i) {
+// Returns: "file:line" of the innermost frame in a file that `shows` says yes to; empty if there is
+// none.
+std::string line_of(void* const* pcs, std::size_t n, bool (*shows)(std::string_view)) {
+  struct search {
+    bool (*shows)(std::string_view);
+    std::string found;
+  } s{shows != nullptr ? shows : &is_users, {}};
+  for (std::size_t i = 0; i < n && s.found.empty(); ++i) {
     base::symbolize(
         pcs[i],
         [](void* argument, const base::frame& f) {
-          auto& out = *static_cast<std::string*>(argument);
-          if (!out.empty() || f.line == 0 || f.file == nullptr || !is_users(f.file)) return;
-          out = std::string(base_name(f.file)) + ":" + std::to_string(f.line);
+          auto& self = *static_cast<search*>(argument);
+          if (!self.found.empty() || f.line == 0 || f.file == nullptr) return;
+          if (!self.shows(f.file)) return;
+          self.found = std::string(base_name(f.file)) + ":" + std::to_string(f.line);
         },
-        &found);
+        &s);
   }
-  return found;
+  return std::move(s.found);
 }
 
 std::string trimmed(const std::string& line) {
   return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+}
+
+std::string doing(const strand& s) {
+  switch (s.stands) {
+    case standing::parked:
+      return std::string(to_string(s.reason.load(std::memory_order_relaxed)));
+    case standing::asleep:
+      return "sleeps";
+    case standing::spinning:
+      return "spins";
+    case standing::resting:
+      return "waits for the others to rest";
+    default:
+      return "runnable";
+  }
 }
 
 std::string in_parentheses(const std::string& where) {
@@ -88,36 +109,25 @@ std::string engine::where_is(const strand& s) const {
     const base::saved_frame at{s.context.pc, s.context.sp, s.context.fp, nullptr};
     n = base::capture_from(at, pcs, frames_max);
   }
-  std::string line = users_line(pcs, n);
+  std::string line = line_of(pcs, n, options_.shows);
   if (!line.empty() || s.created_at == nullptr) return line;
   pcs[0] = const_cast<void*>(s.created_at);
-  line = users_line(pcs, 1);
+  line = line_of(pcs, 1, options_.shows);
   return line.empty() ? line : "started at " + line;
 }
 
-// Everybody who is left and what it waits for.
+// Everybody who is left and what it waits for. Of a model, in which main joins them, in one line:
+// its table says where they stand.
 std::string engine::roll_call() const {
+  const bool of_model = main_->stands == standing::joining;
   std::string out;
   for (const strand* const s : alive_) {
-    out += "\n  " + name_of(*s) + ": ";
-    switch (s->stands) {
-      case standing::parked:
-        out += to_string(s->reason.load(std::memory_order_relaxed));
-        break;
-      case standing::asleep:
-        out += "sleeps";
-        break;
-      case standing::spinning:
-        out += "spins";
-        break;
-      case standing::resting:
-        out += "waits for the others to rest";
-        break;
-      default:
-        out += "runnable";
-        break;
+    if (s->stands == standing::joining) continue;
+    if (of_model) {
+      out += (out.empty() ? " " : ", ") + name_of(*s) + " " + doing(*s);
+    } else {
+      out += "\n  " + name_of(*s) + ": " + doing(*s) + in_parentheses(where_is(*s));
     }
-    out += in_parentheses(where_is(*s));
   }
   return out;
 }
@@ -127,9 +137,9 @@ void engine::race(const char* name, detail::access mine, const void* from, std::
   const auto verb = [](detail::access a) {
     return a == detail::access::write ? "writes" : "reads";
   };
-  const auto place = [](const void* pc) {
+  const auto place = [this](const void* pc) {
     void* pcs[] = {const_cast<void*>(pc)};
-    return in_parentheses(users_line(pcs, pc != nullptr ? 1 : 0));
+    return in_parentheses(line_of(pcs, pc != nullptr ? 1 : 0, options_.shows));
   };
   fail(fault::race, "race on " + std::string(name) + ": " + name_of(*current_) + " " + verb(mine) +
                         " it" + place(from) + ", " + name_of(*strands_[other]) + " " +

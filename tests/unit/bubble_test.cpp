@@ -90,9 +90,10 @@ TEST(bubble, a_deadlock_is_thrown_with_who_waits_where) {
     const std::string what = e.what();
     EXPECT_NE(what.find("deadlock"), std::string::npos) << what;
     EXPECT_NE(what.find("main: wait_group wait (bubble_test.cpp:"), std::string::npos) << what;
-    EXPECT_NE(what.find("helper.1: wait_group wait (started at bubble_test.cpp:"),
-              std::string::npos)
-        << what;
+    // Optimized, the helper's function has made way for its last call: "started at".
+    const std::size_t helper = what.find("helper.1: wait_group wait (");
+    ASSERT_NE(helper, std::string::npos) << what;
+    EXPECT_NE(what.find("bubble_test.cpp:", helper), std::string::npos) << what;
   }
 }
 

@@ -4,11 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -197,6 +200,57 @@ TEST(explore, buffered_memory_shows_store_load_reordering) {
   EXPECT_FALSE(try_explore(buffered, program(std::memory_order_release)).ok);
   EXPECT_TRUE(try_explore(buffered, program(std::memory_order_seq_cst)).ok);
   EXPECT_TRUE(try_explore({}, program(std::memory_order_release)).ok);
+}
+
+// go and the primitives publish what came before them. A store that lingered on would be a bug that
+// no machine has.
+TEST(explore, a_buffered_store_lands_before_what_publishes_it) {
+  const auto r = try_explore({.model = weft::test::memory::buffered}, [] {
+    using enum std::memory_order;
+    weft::test::atomic<int> before{0, "before"};
+    weft::test::atomic<int> within{0, "within"};
+    weft::test::atomic<int> last{0, "last"};
+    before.store(1, relaxed);
+    auto sum = weft::async([&] {
+      weft::wait_group all;
+      all.go([&] {
+        EXPECT_EQ(before.load(relaxed), 1);
+        within.store(1, relaxed);
+      });
+      all.wait();
+      EXPECT_EQ(within.load(relaxed), 1);
+      last.store(1, relaxed);
+    });
+    sum.get();
+    EXPECT_EQ(last.load(relaxed), 1);
+  });
+  EXPECT_TRUE(r.ok) << r.report;
+}
+
+// Memory lies elsewhere in each run. A search that depended on where would not be one.
+TEST(explore, a_search_does_not_depend_on_addresses) {
+  std::vector<std::unique_ptr<char[]>> ballast;
+  const auto program = [&ballast] {
+    ballast.push_back(std::make_unique<char[]>(ballast.size() % 977));
+    const auto words = std::make_unique<std::array<weft::test::atomic<int>, 16>>();
+    weft::wait_group all;
+    for (const std::size_t first : {0U, 8U}) {
+      all.go([&words = *words, first] {
+        for (std::size_t i = 0; i < 4; ++i) {
+          words[first + i].store(1, std::memory_order_relaxed);
+          words[first + i + 4].load(std::memory_order_relaxed);
+        }
+      });
+    }
+    all.wait();
+  };
+  const auto r = try_explore({.how = strategy::exhaustive,
+                              .runs = 100'000,
+                              .switches = 1,
+                              .model = weft::test::memory::buffered},
+                             program);
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_TRUE(r.exhausted) << r.report;
 }
 
 // Release and acquire order plain data; relaxed does not.
