@@ -6,13 +6,6 @@
 
 namespace weft::test {
 
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = (a ^ 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9 + b;
-  x = (x ^ (x >> 30)) * 0x94d049bb133111eb;
-  x = (x ^ (x >> 27)) * 0xff51afd7ed558ccd;
-  return x ^ (x >> 32);
-}
-
 namespace {
 
 class generator {
@@ -140,6 +133,7 @@ class exhaustive_chooser final : public chooser {
   }
 
   bool exhausted() const override { return exhausted_; }
+  std::uint64_t pruned() const override { return pruned_; }
 
  private:
   struct node {
@@ -156,7 +150,10 @@ class exhaustive_chooser final : public chooser {
       const node& n = path_[depth_++];
       return n.count == count ? n.index : diverged;
     }
-    if (!draining_ && options_.prune && state != nullptr && seen(*o, *state)) draining_ = true;
+    if (!draining_ && options_.prune && state != nullptr && seen(*o, *state)) {
+      draining_ = true;
+      ++pruned_;
+    }
     if (draining_) return 0;
     path_.push_back({count, 0});
     ++depth_;
@@ -205,6 +202,7 @@ class exhaustive_chooser final : public chooser {
   bool started_ = false;
   bool draining_ = false;
   bool exhausted_ = false;
+  std::uint64_t pruned_ = 0;
   std::vector<entry> table_;
   std::size_t table_used_ = 0;
 };

@@ -46,6 +46,8 @@ class chooser {
   // Returns: a number below n.
   virtual std::uint32_t value(std::uint32_t n) = 0;
   virtual bool exhausted() const { return false; }
+  // Returns: how many runs came to where an earlier one had been.
+  virtual std::uint64_t pruned() const { return 0; }
 };
 
 std::unique_ptr<chooser> make_random(std::uint64_t seed);
@@ -62,6 +64,11 @@ std::unique_ptr<chooser> make_exhaustive(exhaustive_options o);
 std::unique_ptr<chooser> make_follower(const schedule& s);
 
 // For the choosers and whoever derives seeds.
-std::uint64_t mix(std::uint64_t a, std::uint64_t b);
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = (a ^ 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9 + b;
+  x = (x ^ (x >> 30)) * 0x94d049bb133111eb;
+  x = (x ^ (x >> 27)) * 0xff51afd7ed558ccd;
+  return x ^ (x >> 32);
+}
 
 }  // namespace weft::test

@@ -33,7 +33,7 @@ constexpr int fruitless_yields_max = 100;                           // then time
 
 // Kinds of links in a chain.
 constexpr std::uint64_t a_point = 0x21, a_start = 0x22, a_park = 0x23, a_wake_up = 0x24,
-                        a_yield = 0x25, an_end = 0x26, a_rest = 0x27, a_value = 0x28;
+                        a_yield = 0x25, a_rest = 0x26, a_value = 0x27;
 
 thread_local engine* the_engine = nullptr;
 std::atomic<int> engines{0};  // that run; guards detail::simulating
@@ -69,6 +69,8 @@ bool descriptor_is_left(int lowest_before) {
   return true;
 }
 
+bool comes_before(std::uint32_t index, const strand* s) { return index < s->index; }
+
 }  // namespace
 
 engine* engine::current() noexcept { return the_engine; }
@@ -77,7 +79,9 @@ engine::engine(const engine_options& o) : options_(o) {}
 
 engine::~engine() {
   for (stack::extent* e : free_stacks_) stack::central().put(&e, 1);
+#if WEFT_TSAN
   for (const auto& [fiber, uses] : free_fibers_) base::sanitizer::destroy_fiber(fiber);
+#endif
   timers_.clear();
 }
 
@@ -97,7 +101,7 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
 #endif
   const std::unique_ptr<expectations> watch = options_.intercept ? watch_expectations() : nullptr;
   watch_ = watch.get();
-  const int descriptor = lowest_free_descriptor();
+  const int descriptor = options_.descriptors ? lowest_free_descriptor() : -1;
 
   the_engine = this;
   sched::current_simulation = this;
@@ -115,7 +119,7 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
   if (fault_ == fault::none && timers_.earliest_hint() != base::never) {
     fail(fault::left_behind, "a timer is left behind");
   }
-  if (fault_ == fault::none && descriptor_is_left(descriptor)) {
+  if (fault_ == fault::none && options_.descriptors && descriptor_is_left(descriptor)) {
     fail(fault::left_behind, "a file descriptor is left behind");
   }
 
@@ -146,9 +150,9 @@ void engine::reset() {
   steps_ = 0;
   fruitless_yields_ = timeouts_ = whims_ = 0;
   version_ = 0;
+  buffered_ = 0;
   rest_hash_ = 0;
   locations_.clear();
-  locations_made_ = 0;
   released_.clear();
   labels_.clear();
   labels_numbered_ = 0;
@@ -185,19 +189,26 @@ void engine::bury(bool abandoned) {
       }
     }
   }
-  if (abandoned) {
-    // Alarms of the abandoned lie on their stacks, and what the callables of those that never began
-    // hold is lost.
-    timers_.clear();
-    for (auto& s : strands_) {
-      if (s != nullptr && s->stands != standing::done) yard.strands.push_back(std::move(s));
-    }
+  // Alarms of the abandoned lie on their stacks, and what the callables of those that never began
+  // hold is lost.
+  if (abandoned) timers_.clear();
+  for (auto& s : strands_) {
+    if (s == nullptr) continue;
+    (s->stands == standing::done ? spare_ : yard.strands).push_back(std::move(s));
   }
   strands_.clear();
 }
 
 strand* engine::new_strand() {
-  auto s = std::make_unique<strand>();
+  std::unique_ptr<strand> s;
+  if (spare_.empty()) {
+    s = std::make_unique<strand>();
+  } else {
+    s = std::move(spare_.back());
+    spare_.pop_back();
+    std::destroy_at(s.get());
+    std::construct_at(s.get());
+  }
   s->how = sched::mode::simulated;
   s->index = static_cast<std::uint32_t>(strands_.size());
   s->id = s->index + 1;
@@ -215,10 +226,15 @@ void engine::admit(strand& s) {
   s.moved_at = steps_;
   s.set_status(sched::state::runnable);
   // In the order of their indices, which is not that of their starts: timers prepare theirs.
-  alive_.insert(
-      std::upper_bound(alive_.begin(), alive_.end(), &s,
-                       [](const strand* a, const strand* b) { return a->index < b->index; }),
-      &s);
+  alive_.insert(std::upper_bound(alive_.begin(), alive_.end(), s.index, comes_before), &s);
+}
+
+// Nothing of it is left to happen.
+void engine::retire(strand& s) { alive_.erase(std::find(alive_.begin(), alive_.end(), &s)); }
+
+std::size_t engine::goroutines() const noexcept {
+  return static_cast<std::size_t>(std::count_if(
+      alive_.begin(), alive_.end(), [](const strand* s) { return s->stands != standing::done; }));
 }
 
 void engine::fail(fault what, std::string message) {
@@ -235,7 +251,7 @@ void engine::fail(fault what, std::string message) {
 // ---- Starting and ending ----
 
 goroutine* engine::take_record() {
-  point(nullptr);
+  point();
   return new_strand();
 }
 
@@ -318,12 +334,10 @@ void engine::finish_strand() {
     sched::destroy_extra(&s);
   }
   if (tracing_ && fault_ == fault::none) note("ends");
-  drain(s);
-  link_rest(s, an_end);
   s.stands = standing::done;
-  s.pending = nullptr;
+  s.pending = nowhere;
   release_processor(s);
-  alive_.erase(std::find(alive_.begin(), alive_.end(), &s));
+  if (s.buffer.empty()) retire(s);
   dead_ = &s;
   strand* const next = s.in_prologue ? main_ : decide();
   current_ = next;
@@ -354,7 +368,7 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
   (void)for_good;
 #endif
 #if WEFT_TSAN
-  if (fresh) give_fiber(*s);
+  if (fresh && to->fiber == nullptr) give_fiber(*s);
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
   if (fresh) {
@@ -408,7 +422,8 @@ void engine::give_stack(strand& s) {
 }
 
 #if WEFT_TSAN
-// It takes its time to make a fiber, so they are used again.
+// TSan takes half a millisecond to make a fiber and take it apart, so they are used again. Not for
+// ever: what a goroutine does last never returns, and so stays on the stack that TSan keeps for it.
 void engine::give_fiber(strand& s) {
   if (free_fibers_.empty()) {
     s.fiber = base::sanitizer::create_fiber();
@@ -431,15 +446,12 @@ void engine::take_fiber(strand& s) {
 
 // ---- Points ----
 
-void engine::point(const void* pending) {
+// The running goroutine announces its next operation and lets others go first; or it waits, and
+// lets others go on.
+void engine::point(std::uint32_t pending) {
   strand& me = *current_;
   me.pending = pending;
-  if (me.in_prologue) {
-    me.in_prologue = false;
-    go_to(main_);
-    return;
-  }
-  strand* const next = decide();
+  strand* const next = std::exchange(me.in_prologue, false) ? main_ : decide();
   if (next != &me) go_to(next);
 }
 
@@ -452,6 +464,8 @@ bool engine::enabled(const strand& s) const {
              !owes_a_turn(s);
     case standing::spinning:
       return s.released || changed(s);
+    case standing::joining:
+      return alive_.size() == 1;
     case standing::parked:
     case standing::asleep:
     case standing::resting:
@@ -470,27 +484,37 @@ bool engine::owes_a_turn(const strand& yielder) const {
 
 void engine::collect() {
   offer_.actors.clear();
-  const std::size_t n = alive_.size();
   offer_.current_may = last_ != nullptr && last_->stands == standing::ready && enabled(*last_);
   if (last_ != nullptr) offer_.current = {actor::kind::goroutine, last_->index};
   // First whoever made the last step, unless it waits or yields; then the others, in turn.
-  std::size_t first = 0;
+  auto next = alive_.begin();
   if (last_ != nullptr) {
-    const auto after =
-        std::upper_bound(alive_.begin(), alive_.end(), last_->index,
-                         [](std::uint32_t index, const strand* s) { return index < s->index; });
-    first = static_cast<std::size_t>(after - alive_.begin());
+    next = std::upper_bound(next, alive_.end(), last_->index, comes_before);
     if (offer_.current_may) offer_.actors.push_back(offer_.current);
   }
   std::int64_t ready_since = base::never;
-  for (std::size_t i = 0; i < n; ++i) {
-    const strand& s = *alive_[(first + i) % n];
+  bool anybody_waits = false;
+  for (std::size_t left = alive_.size(); left > 0; --left) {
+    if (next == alive_.end()) next = alive_.begin();
+    const strand& s = **next++;
     if (s.stands == standing::ready) ready_since = std::min(ready_since, s.ready_since_ns);
+    anybody_waits |= s.stands == standing::asleep || s.stands == standing::spinning;
     if ((&s == last_ && offer_.current_may) || !enabled(s)) continue;
     offer_.actors.push_back({actor::kind::goroutine, s.index});
   }
-  if (options_.buffer_entries != 0) collect_buffers();
+  if (buffered_ != 0) collect_buffers();
   const bool somebody = !offer_.actors.empty();
+  if (anybody_waits) collect_timeouts();
+  if (!somebody) {
+    collect_last_resort();
+  } else if (options_.late_ns > 0 && ready_since != base::never &&
+             main_->stands != standing::done &&
+             timers_.earliest_hint() - options_.late_ns <= ready_since) {
+    offer_.actors.push_back({actor::kind::clock, 0});
+  }
+}
+
+void engine::collect_timeouts() {
   for (const strand* const s : alive_) {
     const bool waits =
         s->stands == standing::asleep || (s->stands == standing::spinning && !enabled(*s));
@@ -499,13 +523,6 @@ void engine::collect() {
     if (timed ? timeouts_ < options_.timeouts : whims_ < options_.whims) {
       offer_.actors.push_back({actor::kind::timeout, s->index});
     }
-  }
-  if (!somebody) {
-    collect_last_resort();
-  } else if (options_.late_ns > 0 && ready_since != base::never &&
-             main_->stands != standing::done &&
-             timers_.earliest_hint() - options_.late_ns <= ready_since) {
-    offer_.actors.push_back({actor::kind::clock, 0});
   }
 }
 
@@ -548,7 +565,7 @@ void engine::collect_last_resort() {
 // Runs what is no goroutine until it is one's turn. Returns: null if the run is over.
 strand* engine::decide() {
   for (;;) {
-    if (fault_ != fault::none || check_expectations()) return nullptr;
+    if (fault_ != fault::none || (watch_ != nullptr && check_expectations())) return nullptr;
     if (++steps_ > options_.steps) {
       fail_later(fault::no_end, "no end after " + std::to_string(options_.steps) + " steps");
       return nullptr;
@@ -591,7 +608,7 @@ strand* engine::admit_step(strand& s) {
     s.ready_since_ns = now_ns_;
   } else if (s.stands == standing::spinning) {
     if (!enabled(s)) ++s.fruitless;
-  } else if (s.stands == standing::resting) {
+  } else if (s.stands == standing::resting || s.stands == standing::joining) {
     s.stands = standing::ready;
     s.ready_since_ns = now_ns_;
   }
@@ -654,6 +671,8 @@ void engine::stuck() {
     fail_later(fault::left_behind, "the test has ended, but goroutines are left behind:" + who);
   } else if (spins) {
     fail_later(fault::deadlock, "livelock:" + who);
+  } else if (main_->stands == standing::joining) {
+    fail_later(fault::deadlock, "deadlock:" + who);
   } else {
     fail_later(fault::deadlock, "deadlock: all goroutines are asleep:" + who);
   }
@@ -671,7 +690,7 @@ bool engine::check_expectations() {
 // ---- Waiting ----
 
 void engine::prepare_park(weft::detail::wait_reason reason) noexcept {
-  point(nullptr);
+  point();
   prepare_park_inside(reason);
 }
 
@@ -692,7 +711,7 @@ void engine::park() noexcept {
       note("waits: " + std::string(to_string(me.reason.load(std::memory_order_relaxed))));
     me.stands = standing::parked;
     release_processor(me);
-    go_to_next();
+    point();
   }
   me.token = false;
   me.set_status(sched::state::running);
@@ -732,7 +751,7 @@ void engine::yield() noexcept {
   me.stands = standing::yielding;
   me.yielded_before = std::exchange(me.yielded_at, steps_);
   release_processor(me);
-  point(nullptr);
+  point();
 }
 
 void engine::rest() {
@@ -743,22 +762,29 @@ void engine::rest() {
   rester_ = &me;
   me.stands = standing::resting;
   release_processor(me);
-  go_to_next();
+  point();
   rester_ = nullptr;
   link_rest(me, a_rest);
-  for (const auto& s : strands_) {  // it has seen everything
-    if (s.get() == &me) continue;
-    me.chain = mix(mix(me.chain, s->chain), s->flush_chain);
-    me.clock.join(s->clock);
-  }
+  see_everything(me);
+  if (tracing_) note("all others rest");
 }
 
-// The running goroutine cannot go on.
-void engine::go_to_next() {
-  strand* const me = current_;
-  me->pending = nullptr;
-  strand* const next = decide();
-  if (next != me) go_to(next);
+void engine::join() {
+  strand& me = *current_;
+  drain(me);
+  me.stands = standing::joining;
+  release_processor(me);
+  point();
+  see_everything(me);
+}
+
+// What the others have done happened before what `s` does next.
+void engine::see_everything(strand& s) {
+  for (const auto& other : strands_) {
+    if (other.get() == &s) continue;
+    s.chain = mix(mix(s.chain, other->chain), other->flush_chain);
+    s.clock.join(other->clock);
+  }
 }
 
 void engine::observe(weft::detail::touch how, const void* object, const char* what) noexcept {
@@ -766,7 +792,7 @@ void engine::observe(weft::detail::touch how, const void* object, const char* wh
   if (current_ == nullptr) return;  // the host, between runs
   strand& me = *current_;
   if (how != touch::acquire) {
-    point(nullptr);
+    point();
     if (tracing_) {
       if (what == nullptr) what = "use";
       note(object != nullptr ? what + (" " + object_label(object)) : what);
@@ -775,20 +801,26 @@ void engine::observe(weft::detail::touch how, const void* object, const char* wh
   }
   if (object == nullptr) return;
   if (how == touch::acquire) {
-    if (const auto found = released_.find(object); found != released_.end()) {
-      me.clock.join(found->second);
-    }
+    const std::uint32_t found = released_.find(object);
+    if (found != nowhere) me.clock.join(released_[found].clock);
   } else if (how == touch::release) {
     drain(me);
-    released_[object].join(me.clock);
+    released_.find_or_add(object).clock.join(me.clock);
     me.clock.tick(me.index);
   }
 }
 
 std::uint32_t engine::choose(std::uint32_t n) noexcept {
-  const std::uint32_t v = n <= 1 ? 0 : chooser_->value(n);
-  if (n > 1) recorded_.values.push_back(v);
+  const std::uint32_t v = draw(n);
   if (current_ != nullptr) current_->chain = mix(mix(current_->chain, a_value), v);
+  return v;
+}
+
+// A choice that nobody learns of but through what comes of it.
+std::uint32_t engine::draw(std::uint32_t n) {
+  if (n <= 1) return 0;
+  const std::uint32_t v = chooser_->value(n);
+  recorded_.values.push_back(v);
   return v;
 }
 

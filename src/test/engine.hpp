@@ -9,9 +9,9 @@
 // Standings. A goroutine is `ready`; or `parked` until readied; or `yielding` until somebody else
 // has made a step, and at its second time until everybody has who could since the first (CHESS's
 // fairness: loops that wait for others end, under every strategy); or `resting` in test::wait until
-// nobody else can go on; or `done`. Model tests of lock-free protocols know two more: `asleep` in a
-// futex and `spinning`, which is to read again only when something it has read since its last pause
-// has changed.
+// nobody else can go on; or `done`. Model tests of lock-free protocols (tests/model/explore.hpp)
+// know three more: `asleep` in a futex; `spinning`, which is to read again only when something it
+// has read since its last pause has changed; and `joining`, until nobody else is left.
 //
 // Time stands still while anybody can go on, then jumps to the next timer. An exploration may let
 // it jump earlier, as if a ready goroutine had been kept waiting, but for no longer than `late`.
@@ -20,9 +20,11 @@
 // makes visible. With memory::buffered, a store that is not seq_cst enters its goroutine's buffer,
 // first in first out; the goroutine's own loads see it, others do not until it is flushed, which is
 // a step of the actor `buffer`. Read-modify-writes, seq_cst stores and fences drain the own buffer
-// first. Flushes are offered late: one commutes with everything but accesses to its location by
-// others, so it is offered when another goroutine is about to touch, waits for, or has buffered
-// itself a location in that buffer.
+// first, and so does whatever makes the past visible through a primitive, go or ready; the end of
+// a goroutine does not. Flushes are offered late: one commutes with everything but accesses to its
+// location by others, so it is offered when another goroutine is about to touch, waits for, or has
+// buffered itself a location in that buffer. A store into the buffer is a point all the same: a
+// heavy barrier before it does not drain it.
 //
 // Races. Each goroutine carries a vector clock; so does each location and each primitive through
 // which something was released. Edges are those of C++ (release to acquire through the value read,
@@ -33,7 +35,8 @@
 // is a hash of its operations and, for each, of the write it read from; each buffer's chain of its
 // flushes and the write each one replaced. Goroutines are deterministic, so equal chains mean equal
 // states, also of plain memory, provided that what orders two conflicting plain accesses is an
-// operation on an atomic; `var` checks just that. Operations that are none (points, primitives)
+// operation on an atomic; `var` checks just that. (Comparing values instead would merge more, and
+// merge wrongly as soon as plain memory is involved.) Operations that are none (points, primitives)
 // count as conflicting with each other. 64-bit hashes may collide; ten million states do so once in
 // 400,000 searches.
 //
@@ -42,19 +45,21 @@
 
 #include "sched/simulation.hpp"
 #include "test/chooser.hpp"
+#include "test/place_table.hpp"
 #include "test/schedule.hpp"
 #include "test/vector_clock.hpp"
 
 #include <weft/test.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -82,10 +87,14 @@ struct engine_options {
   int procs = 0;
   std::size_t buffer_entries = 0;  // of memory::buffered; 0: memory::sequential
   bool intercept = false;          // GoogleTest's expectations
+  bool descriptors = true;         // look for those left behind
+  // Whose lines of source tables show. Null: those of files that are neither weft's nor std's.
+  bool (*shows)(std::string_view file) = nullptr;
   // Of model tests.
   int timeouts = 1;          // of timed futex waits, in one run, while something else could happen
   int whims = 0;             // futex waits and pauses that end without any reason, in one run
   int fruitless_spins = 20;  // turns of a waiting loop, nothing else being able to happen
+  bool late_flushes = true;  // false: offer them where they commute, too; finds nothing more
 };
 
 // What one run came to.
@@ -100,20 +109,31 @@ struct outcome {
   bool ok() const { return what == fault::none; }
 };
 
-enum class standing : std::uint8_t { ready, parked, yielding, spinning, asleep, resting, done };
+enum class standing : std::uint8_t {
+  ready,
+  parked,
+  yielding,
+  spinning,
+  asleep,
+  resting,
+  joining,
+  done,
+};
 
 // A goroutine of a simulation.
 struct strand : sched::goroutine {
   struct buffered_store {
     void* place;
+    std::uint32_t where;  // location
     std::uint64_t bits;
     std::uint64_t hash;
     vector_clock sync;
   };
   struct read_mark {
-    const void* place;
+    std::uint32_t where;  // location
     std::uint32_t version;
   };
+  static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
   std::uint32_t index = 0;
   int fiber_uses = 0;           // of its TSan fiber, before it
@@ -128,20 +148,23 @@ struct strand : sched::goroutine {
   std::uint64_t moved_at = 0;    // step: its last, or when it became ready
   std::uint64_t yielded_at = 0;  // step
   std::uint64_t yielded_before = 0;
-  const void* pending = nullptr;  // the location it is about to touch
+  std::uint32_t pending = nowhere;  // the location it is about to touch
 
-  vector_clock clock;  // what happened before its next step
-  vector_clock seen;   // what an acquire fence would add
-  vector_clock fence;  // what a relaxed store releases
-  std::deque<buffered_store> buffer;
+  vector_clock clock;                  // what happened before its next step
+  vector_clock seen;                   // what an acquire fence would add
+  vector_clock fence;                  // what a relaxed store releases
+  std::vector<buffered_store> buffer;  // the oldest first
 
   std::uint64_t chain = 0;
   std::uint64_t flush_chain = 0;
   std::uint64_t locations_made = 0;
 
-  // What it read since its last pause.
-  std::vector<read_mark> reads;
-  bool released = false;
+  // What it read since its last pause, to know whether another turn of its loop makes sense.
+  std::array<read_mark, 12> reads;
+  std::size_t read_count = 0;
+  bool read_overflow = false;       // there was more: any change is a reason
+  std::uint64_t start_version = 0;  // of memory, when the turn began
+  bool released = false;            // out of its pause without a reason
   int fruitless = 0;
   std::uint64_t spin_version = 0;
 
@@ -183,7 +206,7 @@ class engine final : public sched::simulation, public state_source {
   sched::timer_heap& timers() noexcept override { return timers_; }
   std::int64_t now_ns() noexcept override { return now_ns_; }
   std::uint32_t choose(std::uint32_t n) noexcept override;
-  std::size_t goroutines() const noexcept override { return alive_.size(); }
+  std::size_t goroutines() const noexcept override;
   int procs() const noexcept override { return options_.procs > 0 ? options_.procs : 4; }
 
   std::uint64_t state_key() const override;
@@ -216,10 +239,12 @@ class engine final : public sched::simulation, public state_source {
   // A goroutine that runs up to its first point at once. `f` must live as long as the run.
   void thread(const char* title, const std::function<void()>& f);
   // A point without an operation.
-  void step() { point(nullptr); }
+  void step() { point(); }
 
   // Sleeps until nobody else can go on.
   void rest();
+  // Sleeps until all others have ended and their stores have landed.
+  void join();
 
   // Ends the run. Does not return if a goroutine calls.
   void fail(fault what, std::string message);
@@ -237,9 +262,14 @@ class engine final : public sched::simulation, public state_source {
     std::uint64_t queue_hash = 0;  // names the last change of the futex's queue
     vector_clock sync;             // what an acquire of its value sees
     std::uint32_t version = 0;     // changes of its value
-    std::uint32_t number = 0;      // for tables
     bool alive = true;
     const char* name = nullptr;
+    void reset() { *this = location(); }
+  };
+  static constexpr std::uint32_t nowhere = strand::nowhere;
+  struct release_mark {
+    vector_clock clock;
+    void reset() { clock = {}; }
   };
   struct var_access {
     std::uint32_t time = 0;  // of the goroutine's clock; 0: none
@@ -249,6 +279,11 @@ class engine final : public sched::simulation, public state_source {
     std::uint32_t writer = 0;
     var_access written;
     std::vector<std::pair<std::uint32_t, var_access>> reads;  // the last of each goroutine
+    void reset() {
+      writer = 0;
+      written = {};
+      reads.clear();
+    }
   };
   struct event {
     std::uint32_t strand;
@@ -263,16 +298,18 @@ class engine final : public sched::simulation, public state_source {
   };
 
   // Scheduling.
-  void point(const void* pending);
+  void point(std::uint32_t pending = strand::nowhere);
   strand* decide();
   strand* admit_step(strand& s);
   void collect();
   void collect_buffers();
-  bool flush_matters(const strand& s) const;
+  void collect_timeouts();
+  std::uint64_t interest(const strand& s) const;
   void collect_last_resort();
   bool enabled(const strand& s) const;
   bool owes_a_turn(const strand& yielder) const;
   bool changed(const strand& s) const;
+  std::uint32_t draw(std::uint32_t n);
   void advance_clock();
   void stir(strand& s);
   void release_processor(strand& s) noexcept;
@@ -284,29 +321,34 @@ class engine final : public sched::simulation, public state_source {
   // Switching.
   void go_to(strand* next);
   void leave_for(sched::goroutine* to, bool for_good, sched::goroutine* from);
-  void go_to_next();
   void arrive(sched::goroutine* who);
   static void begin(void*);
   [[noreturn]] void finish_strand();
   void give_stack(strand& s);
+#if WEFT_TSAN
   void give_fiber(strand& s);
   void take_fiber(strand& s);
+#endif
   strand* new_strand();
   void admit(strand& s);
+  void retire(strand& s);
+  void see_everything(strand& s);
   void reset();
   void bury(bool abandoned);
 
   // Memory.
-  location& where(const void* place, const detail::cell& c);
-  location* find(const void* place);
+  std::uint32_t number_of(const void* place, const detail::cell& c);
+  location& come_to(std::uint32_t where);
+  void check_alive(std::uint32_t where);
   void receive(strand& s, const vector_clock& sync, std::memory_order order);
-  void set(void* place, location& l, std::uint64_t bits, strand& writer);
-  void remember_read(strand& s, const void* place, const location& l);
-  void write_oldest(strand& s);
+  void set(void* place, std::uint32_t where, std::uint64_t bits, strand& writer);
+  void remember_read(strand& s, std::uint32_t where);
+  void forget_reads(strand& s);
+  void land(strand& s, const strand::buffered_store& b);
   void flush_oldest(strand& s);
   void drain(strand& s);
   void link_rest(strand& s, std::uint64_t what);
-  std::string label(const void* place) const;
+  std::string label(std::uint32_t where) const;
   std::string object_label(const void* object);
   void race(const char* name, detail::access mine, std::uint32_t other, detail::access theirs,
             const void* their_from);
@@ -329,17 +371,21 @@ class engine final : public sched::simulation, public state_source {
   std::size_t host_bytes_ = 0;
   sched::exception_globals* eh_ = nullptr;
   std::vector<stack::extent*> free_stacks_;
+  std::vector<std::unique_ptr<strand>> spare_;
+#if WEFT_TSAN
   std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
-  sched::goroutine discard_;                        // whoever leaves for good
+#endif
+  sched::goroutine discard_;  // whoever leaves for good
   bool knows_host_ = false;
 
   // Of this run.
   chooser* chooser_ = nullptr;
   bool tracing_ = false;
   std::vector<std::unique_ptr<strand>> strands_;
-  std::vector<strand*> alive_;  // not done, in the order of their start
-  strand* current_ = nullptr;   // whose stack we are on; null: the host's
-  strand* last_ = nullptr;      // who made the last step
+  // Not done, or with stores that have not landed; by index.
+  std::vector<strand*> alive_;
+  strand* current_ = nullptr;  // whose stack we are on; null: the host's
+  strand* last_ = nullptr;     // who made the last step
   strand* main_ = nullptr;
   strand* dead_ = nullptr;  // ended; its stack is free once we have left it
   strand* rester_ = nullptr;
@@ -354,13 +400,13 @@ class engine final : public sched::simulation, public state_source {
   int timeouts_ = 0;
   int whims_ = 0;
   std::uint64_t version_ = 0;  // changes of memory
+  std::size_t buffered_ = 0;   // stores, in all buffers
   std::uint64_t rest_hash_ = 0;
-  std::unordered_map<const void*, location> locations_;
-  std::uint32_t locations_made_ = 0;
-  std::unordered_map<const void*, vector_clock> released_;  // through primitives
-  std::unordered_map<const void*, std::string> labels_;     // of primitives, for tables
+  place_table<location> locations_;
+  place_table<release_mark> released_;                   // through primitives
+  std::unordered_map<const void*, std::string> labels_;  // of primitives, for tables
   std::uint32_t labels_numbered_ = 0;
-  std::unordered_map<const void*, var_state> vars_;
+  place_table<var_state> vars_;
   schedule recorded_;
   fault fault_ = fault::none;
   std::string message_;

@@ -43,20 +43,25 @@ std::string_view base_name(std::string_view file) {
   return slash == std::string_view::npos ? file : file.substr(slash + 1);
 }
 
-// Returns: "file:line" of the innermost of the user's frames; empty if there is none.
-std::string users_line(void* const* pcs, std::size_t n) {
-  std::string found;
-  for (std::size_t i = 0; i < n && found.empty(); ++i) {
+// Returns: "file:line" of the innermost frame in a file that `shows` says yes to; empty if there is
+// none.
+std::string line_of(void* const* pcs, std::size_t n, bool (*shows)(std::string_view)) {
+  struct search {
+    bool (*shows)(std::string_view);
+    std::string found;
+  } s{shows != nullptr ? shows : &is_users, {}};
+  for (std::size_t i = 0; i < n && s.found.empty(); ++i) {
     base::symbolize(
         pcs[i],
         [](void* argument, const base::frame& f) {
-          auto& out = *static_cast<std::string*>(argument);
-          if (!out.empty() || f.line == 0 || f.file == nullptr || !is_users(f.file)) return;
-          out = std::string(base_name(f.file)) + ":" + std::to_string(f.line);
+          auto& self = *static_cast<search*>(argument);
+          if (!self.found.empty() || f.line == 0 || f.file == nullptr) return;
+          if (!self.shows(f.file)) return;
+          self.found = std::string(base_name(f.file)) + ":" + std::to_string(f.line);
         },
-        &found);
+        &s);
   }
-  return found;
+  return std::move(s.found);
 }
 
 // Returns: the file of "file:line" or "started at file:line".
@@ -79,6 +84,21 @@ std::string time_column(std::int64_t ns) {
 
 std::string trimmed(const std::string& line) {
   return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+}
+
+std::string doing(const strand& s) {
+  switch (s.stands) {
+    case standing::parked:
+      return std::string(to_string(s.reason.load(std::memory_order_relaxed)));
+    case standing::asleep:
+      return "sleeps";
+    case standing::spinning:
+      return "spins";
+    case standing::resting:
+      return "waits for the others to rest";
+    default:
+      return "runnable";
+  }
 }
 
 std::string in_parentheses(const std::string& where) {
@@ -116,36 +136,25 @@ std::string engine::where_is(const strand& s) const {
     const base::saved_frame at{s.context.pc, s.context.sp, s.context.fp, nullptr};
     n = base::capture_from(at, pcs, frames_max);
   }
-  std::string line = users_line(pcs, n);
+  std::string line = line_of(pcs, n, options_.shows);
   if (!line.empty() || s.created_at == nullptr) return line;
   pcs[0] = const_cast<void*>(s.created_at);
-  line = users_line(pcs, 1);
+  line = line_of(pcs, 1, options_.shows);
   return line.empty() ? line : "started at " + line;
 }
 
-// Everybody who is left and what it waits for.
+// Everybody who is left and what it waits for. Of a model, in which main joins them, in one line:
+// its table says where they stand.
 std::string engine::roll_call() const {
+  const bool of_model = main_->stands == standing::joining;
   std::string out;
   for (const strand* const s : alive_) {
-    out += "\n  " + name_of(*s) + ": ";
-    switch (s->stands) {
-      case standing::parked:
-        out += to_string(s->reason.load(std::memory_order_relaxed));
-        break;
-      case standing::asleep:
-        out += "sleeps";
-        break;
-      case standing::spinning:
-        out += "spins";
-        break;
-      case standing::resting:
-        out += "waits for the others to rest";
-        break;
-      default:
-        out += "runnable";
-        break;
+    if (s->stands == standing::joining) continue;
+    if (of_model) {
+      out += (out.empty() ? " " : ", ") + name_of(*s) + " " + doing(*s);
+    } else {
+      out += "\n  " + name_of(*s) + ": " + doing(*s) + in_parentheses(where_is(*s));
     }
-    out += in_parentheses(where_is(*s));
   }
   return out;
 }
@@ -172,7 +181,7 @@ void engine::race(const char* name, detail::access mine, std::uint32_t other, de
                   const void* their_from) {
   const auto verb = [](detail::access a) { return a == detail::access::write ? "write" : "read"; };
   void* pcs[] = {const_cast<void*>(their_from)};
-  std::string their_line = users_line(pcs, their_from != nullptr ? 1 : 0);
+  std::string their_line = line_of(pcs, their_from != nullptr ? 1 : 0, options_.shows);
   // Of an access deep in a library, one address tells nothing; the table has the line.
   const std::string entry = verb(theirs) + (" " + std::string(name));
   for (std::size_t i = events_.size(); i-- > 0 && their_line.empty();) {

@@ -20,69 +20,72 @@ bool releases(std::memory_order o) {
          o == std::memory_order_seq_cst;
 }
 
+std::uint64_t bit(std::uint32_t where) { return std::uint64_t{1} << (where & 63); }
+
 }  // namespace
 
 // ---- Locations ----
 
 void engine::created(const void* place, const detail::cell& c) {
-  location l;
+  const std::uint32_t where = locations_.add(place);
+  location& l = locations_[where];
   l.cell = &c;
-  l.number = locations_made_++;
   // The order of construction by one goroutine is the same each time, that among several is not.
   l.key = current_ != nullptr ? mix(mix(4, current_->index), ++current_->locations_made)
-                              : mix(1, l.number);
-  locations_[place] = std::move(l);
+                              : mix(1, where);
 }
 
 void engine::destroyed(const void* place) {
-  location* const l = find(place);
-  if (l == nullptr) return;
-  l->alive = false;
+  const std::uint32_t where = locations_.find(place);
+  if (where == nowhere || !locations_[where].alive) return;
+  locations_[where].alive = false;  // stores of its own goroutine have no place to go to
   if (current_ == nullptr) return;
   for (const strand* const s : alive_) {
     if (s == current_) continue;
     for (const strand::buffered_store& b : s->buffer) {
-      if (b.place == place) {
-        fail(fault::check, label(place) + " is destroyed before a store to it has landed");
+      if (b.where == where) {
+        fail(fault::check, label(where) + " is destroyed before a store to it has landed");
       }
     }
   }
-  // Its own stores have no place to go to.
-  std::erase_if(current_->buffer,
-                [place](const strand::buffered_store& b) { return b.place == place; });
-  if (tracing_ && alive_.size() > 1) note("destroy " + label(place));
+  if (tracing_ && alive_.size() > 1) note("destroy " + label(where));
 }
 
 void engine::named(const void* place, const char* name) {
-  if (location* const l = find(place)) {
-    l->name = name;
+  const std::uint32_t where = locations_.find(place);
+  if (where != nowhere) {
+    locations_[where].name = name;
   } else if (tracing_) {
     labels_[place] = name;
   }
 }
 
-engine::location* engine::find(const void* place) {
-  const auto found = locations_.find(place);
-  return found != locations_.end() && found->second.alive ? &found->second : nullptr;
+std::uint32_t engine::number_of(const void* place, const detail::cell& c) {
+  const std::uint32_t found = locations_.find(place);
+  if (found != nowhere) return found;
+  const std::uint32_t where = locations_.add(place);
+  locations_[where].cell = &c;
+  // Made before the run, so it lies where it lay in all others.
+  locations_[where].key = mix(5, reinterpret_cast<std::uintptr_t>(place));
+  return where;
 }
 
-engine::location& engine::where(const void* place, const detail::cell& c) {
-  const auto found = locations_.find(place);
-  if (found == locations_.end()) {  // made before the run
-    created(place, c);
-    return locations_[place];
-  }
-  if (!found->second.alive) {
-    fail(fault::check, "an atomic is used after its destruction (" + label(place) + ")");
-  }
-  return found->second;
+// The point before an access. Returns: the location, which is still there.
+engine::location& engine::come_to(std::uint32_t where) {
+  check_alive(where);
+  point(where);
+  check_alive(where);
+  return locations_[where];
 }
 
-std::string engine::label(const void* place) const {
-  const auto found = locations_.find(place);
-  if (found == locations_.end()) return "an atomic";
-  const location& l = found->second;
-  return l.name != nullptr ? std::string(l.name) : "@" + std::to_string(l.number);
+void engine::check_alive(std::uint32_t where) {
+  if (locations_[where].alive) return;
+  fail(fault::check, "an atomic is used after its destruction (" + label(where) + ")");
+}
+
+std::string engine::label(std::uint32_t where) const {
+  const char* const name = locations_[where].name;
+  return name != nullptr ? std::string(name) : "@" + std::to_string(where);
 }
 
 // Those that have no name are numbered as they turn up.
@@ -96,45 +99,49 @@ std::string engine::object_label(const void* object) {
 
 std::uint64_t engine::load(const void* place, const detail::cell& c, std::memory_order order) {
   if (current_ == nullptr) return c.read(place);
-  where(place, c);
-  point(place);
-  const location& l = where(place, c);
+  const std::uint32_t where = number_of(place, c);
+  const location& l = come_to(where);
   strand& me = *current_;
   for (std::size_t i = me.buffer.size(); i-- > 0;) {
-    if (me.buffer[i].place != place) continue;
+    if (me.buffer[i].where != where) continue;
     me.chain = mix(mix(me.chain, l.key), own_buffer);
-    if (tracing_)
-      note("load " + label(place) + " = " + c.show(me.buffer[i].bits) + " (own buffer)");
+    if (tracing_) {
+      note("load " + label(where) + " = " + c.show(me.buffer[i].bits) + " (own buffer)");
+    }
     return me.buffer[i].bits;
   }
   const std::uint64_t bits = c.read(place);
-  remember_read(me, place, l);
+  remember_read(me, where);
   me.chain = mix(mix(me.chain, l.key), l.write_hash);
   receive(me, l.sync, order);
-  if (tracing_) note("load " + label(place) + " = " + c.show(bits));
+  if (tracing_) note("load " + label(where) + " = " + c.show(bits));
   return bits;
 }
 
 void engine::store(void* place, const detail::cell& c, std::uint64_t bits,
                    std::memory_order order) {
   if (current_ == nullptr) return c.write(place, bits);
-  where(place, c);
-  point(place);
+  const std::uint32_t where = number_of(place, c);
+  const location& l = come_to(where);
+  strand& me = *current_;
   const bool direct = order == std::memory_order_seq_cst || options_.buffer_entries == 0;
   if (direct) {
-    drain(*current_);
-  } else if (current_->buffer.size() >= options_.buffer_entries) {
-    flush_oldest(*current_);
+    drain(me);
+  } else if (me.buffer.size() >= options_.buffer_entries) {
+    flush_oldest(me);
   }
-  location& l = where(place, c);
-  strand& me = *current_;
   me.chain = mix(mix(me.chain, l.key), a_store);
-  me.buffer.push_back({place, bits, me.chain, releases(order) ? me.clock : me.fence});
-  me.clock.tick(me.index);
   if (tracing_) {
-    note("store " + label(place) + " = " + c.show(bits) + (direct ? "" : " (buffered)"));
+    note("store " + label(where) + " = " + c.show(bits) + (direct ? "" : " (buffered)"));
   }
-  if (direct) write_oldest(me);
+  strand::buffered_store s{place, where, bits, me.chain, releases(order) ? me.clock : me.fence};
+  me.clock.tick(me.index);
+  if (direct) {
+    land(me, s);
+  } else {
+    me.buffer.push_back(std::move(s));
+    ++buffered_;
+  }
 }
 
 std::uint64_t engine::modify(void* place, const detail::cell& c, const char* what,
@@ -146,25 +153,24 @@ std::uint64_t engine::modify(void* place, const detail::cell& c, const char* wha
     if (m(argument, found, wanted)) c.write(place, wanted);
     return found;
   }
-  where(place, c);
-  point(place);
-  drain(*current_);
-  location& l = where(place, c);
+  const std::uint32_t where = number_of(place, c);
+  location& l = come_to(where);
   strand& me = *current_;
+  drain(me);
   const std::uint64_t found = c.read(place);
   const bool writes = m(argument, found, wanted);
-  remember_read(me, place, l);
+  remember_read(me, where);
   me.chain = mix(mix(me.chain, l.key), l.write_hash);
   receive(me, l.sync, writes ? order : failure);
   if (tracing_) {
-    note(std::string(what) + " " + label(place) + ": " + c.show(found) +
+    note(std::string(what) + " " + label(where) + ": " + c.show(found) +
          (writes ? " -> " + c.show(wanted) : ", left"));
   }
   if (writes) {
     // A relaxed one continues the release sequence it stands in.
     l.sync.join(releases(order) ? me.clock : me.fence);
     l.write_hash = me.chain;
-    set(place, l, wanted, me);
+    set(place, where, wanted, me);
     me.clock.tick(me.index);
   }
   return found;
@@ -173,7 +179,7 @@ std::uint64_t engine::modify(void* place, const detail::cell& c, const char* wha
 void engine::fence(std::memory_order order) {
   if (current_ == nullptr || order == std::memory_order_relaxed) return;
   if (order == std::memory_order_seq_cst) {
-    point(nullptr);
+    point();
     drain(*current_);
     current_->chain = mix(current_->chain, a_fence);
     if (tracing_) note("fence");
@@ -184,18 +190,19 @@ void engine::fence(std::memory_order order) {
   me.clock.tick(me.index);
 }
 
+// Also with those that have ended: their past is past.
 void engine::heavy_barrier() {
   if (current_ == nullptr) return;
-  point(nullptr);
+  point();
   std::uint64_t hash = a_fence;
   vector_clock all;
-  for (strand* const s : alive_) {
+  for (const auto& s : strands_) {
     drain(*s);
     hash = mix(mix(hash, s->chain), s->flush_chain);
     all.join(s->clock);
     all.join(s->seen);
   }
-  for (strand* const s : alive_) {
+  for (const auto& s : strands_) {
     s->chain = mix(s->chain, hash);
     s->clock = all;
     s->fence = all;
@@ -209,121 +216,142 @@ void engine::receive(strand& s, const vector_clock& sync, std::memory_order orde
   if (acquires(order)) s.clock.join(sync);
 }
 
-void engine::set(void* place, location& l, std::uint64_t bits, strand& writer) {
+void engine::set(void* place, std::uint32_t where, std::uint64_t bits, strand& writer) {
+  location& l = locations_[where];
   if (l.cell->read(place) == bits) return;
   l.cell->write(place, bits);
   // What a goroutine writes itself is no reason for it to look again.
-  for (strand::read_mark& r : writer.reads) {
-    if (r.place == place && r.version == l.version) ++r.version;
+  for (std::size_t i = 0; i < writer.read_count; ++i) {
+    strand::read_mark& r = writer.reads[i];
+    if (r.where == where && r.version == l.version) ++r.version;
   }
   ++l.version;
   ++version_;
 }
 
-void engine::remember_read(strand& s, const void* place, const location& l) {
-  for (const strand::read_mark& r : s.reads) {
-    if (r.place == place) return;  // the earlier read decides
+void engine::remember_read(strand& s, std::uint32_t where) {
+  for (std::size_t i = 0; i < s.read_count; ++i) {
+    if (s.reads[i].where == where) return;  // the earlier read decides
   }
-  constexpr std::size_t most = 64;  // of one turn of a loop; goroutines that never pause keep few
-  if (s.reads.size() == most) s.reads.erase(s.reads.begin());
-  s.reads.push_back({place, l.version});
+  if (s.read_count == s.reads.size()) {
+    s.read_overflow = true;
+    return;
+  }
+  s.reads[s.read_count++] = {where, locations_[where].version};
 }
 
-void engine::write_oldest(strand& s) {
-  const strand::buffered_store b = std::move(s.buffer.front());
-  s.buffer.pop_front();
-  location* const l = find(b.place);
-  if (l == nullptr) return;
-  s.flush_chain = mix(mix(s.flush_chain, b.hash), l->write_hash);
-  l->write_hash = s.flush_chain;
-  l->sync = b.sync;
-  set(b.place, *l, b.bits, s);
+void engine::forget_reads(strand& s) {
+  s.read_count = 0;
+  s.read_overflow = false;
+  s.start_version = version_;
+}
+
+bool engine::changed(const strand& s) const {
+  for (std::size_t i = 0; i < s.read_count; ++i) {
+    if (locations_[s.reads[i].where].version != s.reads[i].version) return true;
+  }
+  return s.read_overflow && version_ != s.start_version;
+}
+
+// A store of `s` reaches memory.
+void engine::land(strand& s, const strand::buffered_store& b) {
+  location& l = locations_[b.where];
+  if (!l.alive) return;  // `s` has destroyed it since
+  s.flush_chain = mix(mix(s.flush_chain, b.hash), l.write_hash);
+  l.write_hash = s.flush_chain;
+  l.sync = b.sync;
+  set(b.place, b.where, b.bits, s);
 }
 
 void engine::flush_oldest(strand& s) {
-  const strand::buffered_store& b = s.buffer.front();
-  if (tracing_) {
-    if (const location* const l = find(b.place)) {
-      note_for(s, "~ " + label(b.place) + " = " + l->cell->show(b.bits) + " lands", {});
-    }
+  const strand::buffered_store b = std::move(s.buffer.front());
+  s.buffer.erase(s.buffer.begin());
+  --buffered_;
+  if (tracing_ && locations_[b.where].alive) {
+    note_for(s, "~ " + label(b.where) + " = " + locations_[b.where].cell->show(b.bits) + " lands",
+             {});
   }
-  write_oldest(s);
+  land(s, b);
+  if (s.stands == standing::done && s.buffer.empty()) retire(s);
 }
 
 void engine::drain(strand& s) {
   while (!s.buffer.empty()) flush_oldest(s);
 }
 
+// The locations for which a flush by somebody else could matter to `s`. Bits may collide, which
+// offers a flush too many.
+std::uint64_t engine::interest(const strand& s) const {
+  std::uint64_t mask = 0;
+  for (const strand::buffered_store& b : s.buffer) mask |= bit(b.where);
+  if (s.stands == standing::ready && s.pending != nowhere) mask |= bit(s.pending);
+  if (s.stands == standing::spinning) {
+    if (s.read_overflow) return ~std::uint64_t{0};
+    for (std::size_t i = 0; i < s.read_count; ++i) mask |= bit(s.reads[i].where);
+  }
+  return mask;
+}
+
 void engine::collect_buffers() {
   const bool somebody = !offer_.actors.empty();
+  std::uint64_t anybodys = 0;
+  std::uint64_t shared = 0;  // what more than one is interested in
+  for (const strand* const s : alive_) {
+    const std::uint64_t mine = interest(*s);
+    shared |= anybodys & mine;
+    anybodys |= mine;
+  }
   bool first = true;
   for (const strand* const s : alive_) {
     if (s->buffer.empty()) continue;
-    if (flush_matters(*s) || (!somebody && first)) {
+    std::uint64_t mine = 0;
+    for (const strand::buffered_store& b : s->buffer) mine |= bit(b.where);
+    if ((mine & shared) != 0 || !options_.late_flushes || (!somebody && first)) {
       offer_.actors.push_back({actor::kind::buffer, s->index});
     }
     first = false;
   }
 }
 
-// Whether somebody else could notice that a store of `s` lands now.
-bool engine::flush_matters(const strand& s) const {
-  const auto holds = [&s](const void* place) {
-    return std::any_of(s.buffer.begin(), s.buffer.end(),
-                       [place](const strand::buffered_store& b) { return b.place == place; });
-  };
-  return std::any_of(alive_.begin(), alive_.end(), [&](const strand* o) {
-    if (o == &s) return false;
-    if (o->stands == standing::ready && o->pending != nullptr && holds(o->pending)) return true;
-    if (o->stands == standing::spinning &&
-        std::any_of(o->reads.begin(), o->reads.end(),
-                    [&](const strand::read_mark& r) { return holds(r.place); })) {
-      return true;
-    }
-    return std::any_of(o->buffer.begin(), o->buffer.end(),
-                       [&](const strand::buffered_store& b) { return holds(b.place); });
-  });
-}
-
 // ---- Futexes and spinning ----
 
 bool engine::futex_wait(const void* place, std::uint64_t expected, patience p) {
-  location* l = find(place);
-  if (l == nullptr) base::fatal("weft::test: a futex is no atomic of this run");
+  const std::uint32_t where = locations_.find(place);
+  if (where == nowhere) base::fatal("weft::test: a futex is no atomic of this run");
   if (current_ == nullptr) return true;
-  point(place);
-  drain(*current_);
-  l = &where(place, *l->cell);
+  location& l = come_to(where);
   strand& me = *current_;
-  me.chain = mix(mix(mix(me.chain, l->key), l->write_hash), l->queue_hash);
-  const std::uint64_t bits = l->cell->read(place);
+  drain(me);
+  me.chain = mix(mix(mix(me.chain, l.key), l.write_hash), l.queue_hash);
+  const std::uint64_t bits = l.cell->read(place);
   const bool sleeps = bits == expected;
   if (tracing_) {
-    note("futex_wait " + label(place) + " = " + l->cell->show(bits) + (sleeps ? ": sleeps" : ""));
+    note("futex_wait " + label(where) + " = " + l.cell->show(bits) + (sleeps ? ": sleeps" : ""));
   }
   if (!sleeps) {
-    remember_read(me, place, *l);
+    remember_read(me, where);
     return true;
   }
-  l->queue_hash = me.chain;
+  l.queue_hash = me.chain;
   me.stands = standing::asleep;
   me.timed = p == patience::timed;
   me.timed_out = false;
   me.sleeps_on = place;
-  me.reads.clear();
-  go_to_next();
+  forget_reads(me);
+  point();
   return !me.timed_out;
 }
 
 void engine::futex_wake(const void* place, int count) {
   if (current_ == nullptr) return;
-  point(nullptr);
+  point();
   drain(*current_);
   strand& waker = *current_;
-  location* const l = find(place);
+  const std::uint32_t where = locations_.find(place);
+  location* const l = where != nowhere && locations_[where].alive ? &locations_[where] : nullptr;
   waker.chain = mix(waker.chain, l != nullptr ? mix(l->key, l->queue_hash) : a_wake);
   if (l != nullptr) l->queue_hash = waker.chain;
-  if (tracing_) note("futex_wake " + (l != nullptr ? label(place) : "of a word that is gone"));
+  if (tracing_) note("futex_wake " + (l != nullptr ? label(where) : "of a word that is gone"));
   while (count-- > 0) {
     std::vector<strand*> sleepers;
     for (strand* const s : alive_) {
@@ -331,7 +359,7 @@ void engine::futex_wake(const void* place, int count) {
     }
     if (sleepers.empty()) break;
     // Which one wakes is the kernel's secret.
-    strand& s = *sleepers[choose(static_cast<std::uint32_t>(sleepers.size()))];
+    strand& s = *sleepers[draw(static_cast<std::uint32_t>(sleepers.size()))];
     s.stands = standing::ready;
     s.chain = mix(s.chain, waker.chain);
     s.clock.join(waker.clock);
@@ -349,17 +377,9 @@ void engine::pause() {
   me.stands = standing::spinning;
   me.released = false;
   if (tracing_) note("pause");
-  point(nullptr);
+  point();
   me.stands = standing::ready;
-  me.reads.clear();
-}
-
-bool engine::changed(const strand& s) const {
-  for (const strand::read_mark& r : s.reads) {
-    const auto found = locations_.find(r.place);
-    if (found == locations_.end() || found->second.version != r.version) return true;
-  }
-  return false;
+  forget_reads(me);
 }
 
 // ---- Vars ----
@@ -367,7 +387,7 @@ bool engine::changed(const strand& s) const {
 void engine::touch_var(const void* place, detail::access a, const char* name, const void* from,
                        detail::shown value) {
   if (current_ == nullptr) return;
-  point(nullptr);
+  point();
   check_var(place, a, name, from, value);
   link_rest(*current_, a == detail::access::write ? 0x31 : 0x32);
 }
@@ -381,7 +401,7 @@ void engine::check_var(const void* place, detail::access a, const char* name, co
     note((writes ? "write " : "read ") + std::string(name) +
          (value.show != nullptr ? " = " + value.show(value.place) : ""));
   }
-  var_state& v = vars_[place];
+  var_state& v = vars_.find_or_add(place);
   if (v.written.time > me.clock[v.writer] && v.writer != me.index) {
     race(name, a, v.writer, detail::access::write, v.written.from);
   }
@@ -406,7 +426,10 @@ void engine::check_var(const void* place, detail::access a, const char* name, co
   v.written = mine;
 }
 
-void engine::forget_var(const void* place) { vars_.erase(place); }
+void engine::forget_var(const void* place) {
+  const std::uint32_t found = vars_.find(place);
+  if (found != place_table<var_state>::none) vars_[found].reset();
+}
 
 // ---- The doors of weft/test.hpp ----
 

@@ -34,6 +34,7 @@ struct schedule {
   std::vector<segment> segments;
   std::vector<std::uint32_t> values;
 
+  bool operator==(const schedule&) const = default;
   void add(actor who);
   void clear() {
     segments.clear();

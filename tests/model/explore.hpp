@@ -14,12 +14,14 @@
 //     EXPECT_TRUE(r.ok) << r.report;
 //     EXPECT_TRUE(r.exhausted);
 //
+// It is all done by the engine of weft::test (src/test/engine.hpp; its essay says how), driven at a
+// lower level than by weft/test.hpp: threads are goroutines that know nothing of weft, there are
+// futexes and barriers, and orders of steps that commute are explored once. make() and at_end() run
+// on a goroutine of their own, number 0, while nobody else runs.
+//
 // The memory model is TSO, that of x86-64:
-//   - A relaxed or release store enters its thread's store buffer, first in, first out, of
-//     options.buffer_entries; the thread's own loads see it, others do not until it is flushed.
-//     When it is flushed is a choice like any other.
-//   - seq_cst stores, read-modify-writes, seq_cst fences and futex calls drain the own buffer
-//   first.
+//   - Stores that are not seq_cst go through a store buffer; when they reach memory is a choice
+//     like any other.
 //   - heavy_barrier() drains the buffers of all threads; light_barrier() does nothing.
 //   - futex_wait() compares and falls asleep in one step. futex_wake() wakes any of the sleepers,
 //     needs nothing but the address, and so may name a word that is gone.
@@ -34,12 +36,10 @@
 //     destruction under another thread's buffered store. Keep the object in model::storage, so that
 //     its memory remains while the model looks.
 //
-// Plain data is watched by model::var: two accesses, one of them a write, that no happens-before
-// edge orders fail the execution, in whatever order they came. Edges are those of C++ (release to
-// acquire through the value read, release sequences, fences), and two more: futex_wake() to the
-// thread it wakes, and heavy_barrier() as a full fence in both directions between its caller and
-// every thread, at that moment. The latter is what membarrier does to the cores; it hides races
-// between plain accesses before and after it, which model::exclusive (nobody else is inside) finds.
+// Plain data is a model::var: two accesses, one of them a write, that nothing orders fail the
+// execution, in whatever order they came. heavy_barrier() orders its caller and every thread at
+// that moment, as membarrier does with the cores; it hides races between plain accesses before and
+// after it, which model::exclusive (nobody else is inside) finds.
 //
 // What it finds: lost wake-ups, deadlocks, ABA, missing heavy barriers and other store-then-load
 // mistakes, use after destruction, missing acquire or release where they order plain data that is a
@@ -47,188 +47,221 @@
 // stores, as ARM does. On TSO every store is a release and every load an acquire, as far as the
 // values of atomics go, so a missing release between two atomics goes unnoticed. Those are argued
 // by their order tags and hunted by the stress tests, under TSan and on aarch64.
-// compare_exchange_weak does not fail without reason.
 //
 // Thread bodies must be deterministic: no clocks, addresses, thread_locals or state that survives
 // an execution. When an execution fails it is abandoned where it stands: destructors of the objects
 // on its threads' stacks do not run. Threads must not reach an operation inside a catch block.
 #pragma once
 
-#include "model/engine.hpp"
+#include "test/chooser.hpp"
+#include "test/engine.hpp"
+#include "test/schedule.hpp"
+
+#include <weft/test.hpp>
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace weft::model {
 
+using test::check;
+using test::engine;
+using test::strategy;
+template <class T>
+using atomic = test::atomic<T>;
+
+struct options {
+  strategy how = strategy::exhaustive;
+
+  // Bounds of the exhaustive search. A preemption is a switch away from a thread that could go on;
+  // flushes, and switches away from a thread that waits, are free. -1: no bound.
+  int preemptions = 3;
+  std::uint64_t max_executions = 1'000'000;  // then random walks instead
+
+  std::uint64_t random_executions = 20'000;  // of the random strategies and of the walks
+  std::uint64_t seed = 0;                    // 0: WEFT_SEED of the environment, else a constant
+  int priority_changes = 3;                  // strategy::priorities, within one execution
+
+  std::size_t buffer_entries = 6;  // per thread; 0: stores go to memory at once
+  int timeouts = 1;          // of timed waits, in one execution, while something else could happen
+  int whims = 0;             // futex_wait and pause returning without any reason, in one execution
+  int fruitless_spins = 20;  // turns of a waiting loop, nothing else being able to happen
+  std::uint64_t max_steps = 5'000;  // of one execution; more is a livelock
+
+  bool prune = true;  // skip what commutes; false costs much and finds nothing more
+};
+
+struct result {
+  bool ok = true;
+  bool exhausted = false;        // every execution within the bounds was seen
+  std::uint64_t executions = 0;  // whole ones and pruned ones
+  std::uint64_t pruned = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t seed = 0;  // of the random walks
+  std::string message;     // of the failure
+  std::string schedule;    // of the failure, for replay()
+  std::string report;      // for the reader of a failed test
+};
+
+// What one execution consists of.
+class world {
+ public:
+  void thread(const char* name, std::function<void()> body) {
+    threads_.emplace_back(name, std::move(body));
+  }
+  // Runs when all threads are done and all buffers are empty.
+  void at_end(std::function<void()> f) { at_end_.push_back(std::move(f)); }
+
+ private:
+  friend class explorer;
+  std::vector<std::pair<const char*, std::function<void()>>> threads_;
+  std::vector<std::function<void()>> at_end_;
+};
+using make_function = std::function<void(world&)>;
+
+class explorer {
+ public:
+  explorer(const options& o, const make_function& make)
+      : options_(o), make_(make), engine_(engine_options_of(o)) {
+    if (options_.seed != 0) return;
+    const char* const seed = std::getenv("WEFT_SEED");
+    options_.seed = seed != nullptr ? std::strtoull(seed, nullptr, 0) : 0x5eed;
+  }
+
+  result explore() {
+    result r;
+    if (options_.how == strategy::exhaustive) {
+      const auto search =
+          test::make_exhaustive({.preemptions = options_.preemptions, .prune = options_.prune});
+      const bool ok = run_all(*search, options_.max_executions, r);
+      r.pruned = search->pruned();
+      r.exhausted = search->exhausted();
+      if (!ok) return r;
+    }
+    if (!r.exhausted) {
+      r.seed = options_.seed;
+      if (options_.how == strategy::exhaustive) {
+        std::fprintf(
+            stderr, "model: not exhausted after %llu executions; walks with WEFT_SEED=%llu\n",
+            static_cast<unsigned long long>(r.executions), static_cast<unsigned long long>(r.seed));
+      }
+      const auto walk = options_.how == strategy::priorities
+                            ? test::make_priorities(r.seed, options_.priority_changes)
+                            : test::make_random(r.seed);
+      if (!run_all(*walk, options_.random_executions, r)) return r;
+    }
+    r.report = "ok: " + std::to_string(r.executions) + " executions, " + std::to_string(r.pruned) +
+               " of them pruned" + (r.exhausted ? ", exhausted" : "");
+    return r;
+  }
+
+  result replay(const test::schedule& s) {
+    const auto follower = test::make_follower(s);
+    follower->begin();
+    const test::outcome o = run(*follower, engine::trace::yes);
+    result r;
+    r.executions = 1;
+    r.steps = o.steps;
+    r.ok = o.ok() && o.schedule == s;
+    r.message = o.schedule == s ? o.message : "the schedule does not fit this model";
+    r.schedule = o.schedule.print();
+    r.report = r.message + "\nschedule: " + r.schedule + "\n\n" + o.table;
+    return r;
+  }
+
+ private:
+  // Whether a file belongs to a protocol or its test.
+  static bool is_protocols(std::string_view file) {
+    for (const std::string_view not_it :
+         {"src/test/engine.hpp", "weft/test.hpp", "model/explore.hpp", "model/mutants.hpp",
+          "model/seam.hpp"}) {
+      if (file.ends_with(not_it)) return false;
+    }
+    return file.ends_with(".hpp") || file.ends_with("_test.cpp");
+  }
+
+  static test::engine_options engine_options_of(const options& o) {
+    test::engine_options e;
+    e.steps = o.max_steps;
+    e.buffer_entries = o.buffer_entries;
+    e.descriptors = false;
+    e.shows = &is_protocols;
+    e.timeouts = o.timeouts;
+    e.whims = o.whims;
+    e.fruitless_spins = o.fruitless_spins;
+    e.late_flushes = o.prune;
+    return e;
+  }
+
+  // Returns: false if an execution failed.
+  bool run_all(test::chooser& c, std::uint64_t most, result& r) {
+    for (std::uint64_t n = 0; c.begin() && n < most; ++n) {
+      const test::outcome o = run(c, engine::trace::no);
+      ++r.executions;
+      r.steps += o.steps;
+      if (o.ok()) continue;
+      r.ok = false;
+      r.seed = options_.seed;
+      r.message = o.message;
+      r.schedule = o.schedule.print();
+      const result again = replay(o.schedule);
+      r.report = again.report;
+      if (again.message != r.message) {
+        r.report = "found: " + r.message +
+                   "\nbut the replay differs; threads must be deterministic\n" + again.report;
+      }
+      return false;
+    }
+    return true;
+  }
+
+  test::outcome run(test::chooser& c, engine::trace t) {
+    test::outcome o = engine_.run([this] { run_world(); }, c, t);
+    world_ = world();  // of an execution that failed
+    return o;
+  }
+
+  void run_world() {
+    make_(world_);
+    for (const auto& [name, body] : world_.threads_) engine_.thread(name, body);
+    engine_.join();
+    for (const auto& f : world_.at_end_) f();
+    world_ = world();  // the shared state dies while the engine still knows it
+  }
+
+  options options_;
+  const make_function& make_;
+  engine engine_;
+  world world_;
+};
+
 // Explores the executions that make() describes; it is called once for each of them.
-inline result explore(const options& o, const engine::make_function& make) {
-  return engine(o).explore(make);
+inline result explore(const options& o, const make_function& make) {
+  const result r = explorer(o, make).explore();
+  return r;
 }
 
 // Runs the one execution that result::schedule of a failure describes. The bounds of `o` on
 // preemptions do not matter, the rest must be the same. The report lists the execution in any case.
-inline result replay(const options& o, std::string_view schedule,
-                     const engine::make_function& make) {
-  return engine(o).replay(make, schedule);
-}
-
-// Fails the execution unless `condition` holds.
-inline void check(bool condition, const char* text) {
-  if (!condition) engine::current().fail(text);
+inline result replay(const options& o, std::string_view schedule, const make_function& make) {
+  test::schedule s;
+  test::schedule::parse(schedule, s);
+  return explorer(o, make).replay(s);
 }
 
 // Sleeps until all other threads are done or asleep, with nothing able to wake them but a timeout.
 // For the thread of a test that looks whether they sleep rightly, and then makes them end.
-inline void await_rest() { engine::current().await_rest(); }
-
-// std::atomic without defaults: the order is always written. Its value lives in the engine.
-template <class T>
-class atomic {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
-  using difference = std::conditional_t<std::is_pointer_v<T>, std::ptrdiff_t, T>;
-
- public:
-  using value_type = T;
-  static constexpr bool is_always_lock_free = true;
-
-  atomic() noexcept : atomic(T{}) {}
-  atomic(T value) noexcept { id_ = engine::current().create(this, encode(value), &format); }
-  atomic(const atomic&) = delete;
-  atomic& operator=(const atomic&) = delete;
-  ~atomic() { engine::current().destroy(id_, this); }
-
-  // What listings call it.
-  void name(const char* text) noexcept { engine::current().name(id_, this, text); }
-
-  T load(std::memory_order order) const noexcept {
-    return decode(engine::current().load(id_, this, order));
-  }
-
-  void store(T value, std::memory_order order) noexcept {
-    engine::current().store(id_, this, encode(value), order);
-  }
-
-  T exchange(T value, std::memory_order order) noexcept {
-    return modify("exchange", order, [value](T) { return value; });
-  }
-
-  bool compare_exchange_strong(T& expected, T desired, std::memory_order success,
-                               std::memory_order failure) noexcept {
-    const std::uint64_t wanted = encode(expected);
-    const std::uint64_t found =
-        engine::current().modify(id_, this, "compare_exchange", success, failure,
-                                 [wanted, desired](std::uint64_t old, std::uint64_t& replacement) {
-                                   replacement = encode(desired);
-                                   return old == wanted;
-                                 });
-    if (found == wanted) return true;
-    expected = decode(found);
-    return false;
-  }
-  bool compare_exchange_strong(T& expected, T desired, std::memory_order order) noexcept {
-    return compare_exchange_strong(expected, desired, order, without_release(order));
-  }
-  bool compare_exchange_weak(T& expected, T desired, std::memory_order success,
-                             std::memory_order failure) noexcept {
-    return compare_exchange_strong(expected, desired, success, failure);
-  }
-  bool compare_exchange_weak(T& expected, T desired, std::memory_order order) noexcept {
-    return compare_exchange_strong(expected, desired, order, without_release(order));
-  }
-
-  T fetch_add(difference n, std::memory_order order) noexcept {
-    return modify("fetch_add", order, [n](T old) {
-      if constexpr (std::is_pointer_v<T>) {
-        return old + n;
-      } else {
-        return from_unsigned(to_unsigned(old) + to_unsigned(n));
-      }
-    });
-  }
-  T fetch_sub(difference n, std::memory_order order) noexcept {
-    return modify("fetch_sub", order, [n](T old) {
-      if constexpr (std::is_pointer_v<T>) {
-        return old - n;
-      } else {
-        return from_unsigned(to_unsigned(old) - to_unsigned(n));
-      }
-    });
-  }
-  T fetch_or(T n, std::memory_order order) noexcept {
-    return modify("fetch_or", order,
-                  [n](T old) { return from_unsigned(to_unsigned(old) | to_unsigned(n)); });
-  }
-  T fetch_and(T n, std::memory_order order) noexcept {
-    return modify("fetch_and", order,
-                  [n](T old) { return from_unsigned(to_unsigned(old) & to_unsigned(n)); });
-  }
-  T fetch_xor(T n, std::memory_order order) noexcept {
-    return modify("fetch_xor", order,
-                  [n](T old) { return from_unsigned(to_unsigned(old) ^ to_unsigned(n)); });
-  }
-
- private:
-  friend struct platform;
-
-  // Arithmetic wraps, as it does in std::atomic, signed or not.
-  static std::uint64_t to_unsigned(T value) noexcept { return static_cast<std::uint64_t>(value); }
-  static T from_unsigned(std::uint64_t value) noexcept { return static_cast<T>(value); }
-
-  static std::uint64_t encode(T value) noexcept {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof value);
-    return bits;
-  }
-  static T decode(std::uint64_t bits) noexcept {
-    T value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-  }
-
-  static std::string format(std::uint64_t bits) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return bits != 0 ? "true" : "false";
-    } else if constexpr (std::is_enum_v<T>) {
-      return std::to_string(static_cast<std::underlying_type_t<T>>(decode(bits)));
-    } else if constexpr (std::is_integral_v<T>) {
-      return std::to_string(decode(bits));
-    } else {
-      std::string digits;
-      do {
-        digits.insert(digits.begin(), "0123456789abcdef"[bits % 16]);
-        bits /= 16;
-      } while (bits != 0);
-      return "0x" + digits;
-    }
-  }
-
-  static constexpr std::memory_order without_release(std::memory_order order) noexcept {
-    if (order == std::memory_order_acq_rel) return std::memory_order_acquire;
-    if (order == std::memory_order_release) return std::memory_order_relaxed;
-    return order;
-  }
-
-  template <class F>
-  T modify(const char* what, std::memory_order order, F&& replace) noexcept {
-    return decode(engine::current().modify(
-        id_, this, what, order, order, [&replace](std::uint64_t old, std::uint64_t& replacement) {
-          replacement = encode(replace(decode(old)));
-          return true;
-        }));
-  }
-
-  engine::location_id id_ = 0;  // immutable after construction
-};
+inline void await_rest() { engine::current()->rest(); }
 
 // Stands for weft::base::platform.
 struct platform {
@@ -236,22 +269,22 @@ struct platform {
   using atomic = model::atomic<T>;
 
   static void light_barrier() noexcept {}
-  static void heavy_barrier() noexcept { engine::current().heavy_barrier(); }
+  static void heavy_barrier() noexcept { engine::current()->heavy_barrier(); }
 
   static constexpr std::memory_order hot_store = std::memory_order_relaxed;
   static constexpr std::memory_order hot_load = std::memory_order_acquire;
 
-  static void fence(std::memory_order order) noexcept { engine::current().fence(order); }
+  static void fence(std::memory_order order) noexcept { engine::current()->fence(order); }
 
-  static void pause() noexcept { engine::current().pause(); }
-  static void yield_thread() noexcept { engine::current().pause(); }
+  static void pause() noexcept { engine::current()->pause(); }
+  static void yield_thread() noexcept { engine::current()->pause(); }
 
   static void futex_wait(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
-    engine::current().futex_wait(word.id_, &word, expected, engine::patience::endless);
+    engine::current()->futex_wait(word.address(), expected, engine::patience::endless);
   }
   // Returns: false if the time was up.
   static bool futex_wait_timed(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
-    return engine::current().futex_wait(word.id_, &word, expected, engine::patience::timed);
+    return engine::current()->futex_wait(word.address(), expected, engine::patience::timed);
   }
   // There is no time in a model; every deadline may pass at any moment.
   static bool futex_wait_until(const atomic<std::uint32_t>& word, std::uint32_t expected,
@@ -259,7 +292,7 @@ struct platform {
     return futex_wait_timed(word, expected);
   }
   static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
-    engine::current().futex_wake(&word, count);
+    engine::current()->futex_wake(word.address(), count);
   }
 };
 
@@ -271,45 +304,22 @@ class var {
   explicit var(T value, const char* name = "a var") : value_(std::move(value)), name_(name) {}
   var(const var&) = delete;
   var& operator=(const var&) = delete;
-
-  T get() const {
-    engine& e = engine::current();
-    if (e.live()) {
-      const auto me = static_cast<std::size_t>(e.running());
-      if (e.clock()[writer_] < written_) race(e, "reads", writer_, "wrote");
-      read_[me] = e.clock()[me];
-      if (e.tracing()) e.note(std::string("read ") + name_);
-    }
-    return value_;
+  ~var() {
+    if (engine* const e = engine::current()) e->forget_var(this);
   }
 
+  T get() const {
+    engine::current()->check_var(this, test::detail::access::read, name_, nullptr);
+    return value_;
+  }
   void set(T value) {
-    engine& e = engine::current();
-    if (e.live()) {
-      const auto me = static_cast<std::size_t>(e.running());
-      if (e.clock()[writer_] < written_) race(e, "writes", writer_, "wrote");
-      for (std::size_t t = 0; t < read_.size(); ++t) {
-        if (e.clock()[t] < read_[t]) race(e, "writes", t, "read");
-      }
-      writer_ = me;
-      written_ = e.clock()[me];
-      if (e.tracing()) e.note(std::string("write ") + name_);
-    }
+    engine::current()->check_var(this, test::detail::access::write, name_, nullptr);
     value_ = std::move(value);
   }
 
  private:
-  void race(engine& e, const char* does, std::size_t other, const char* did) const {
-    e.fail(std::string("race: ") + e.thread_name(e.running()) + " " + does + " " + name_ +
-           " and nothing orders that after what " + e.thread_name(static_cast<int>(other)) + " " +
-           did);
-  }
-
   T value_;
   const char* name_;
-  std::size_t writer_ = 0;
-  std::uint32_t written_ = 0;    // the writer's clock then; 0: nobody
-  mutable clock_vector read_{};  // each reader's clock at its last read
 };
 
 // A place for one thread at a time.
@@ -331,27 +341,25 @@ class exclusive {
   };
 
   void enter() {
-    engine& e = engine::current();
-    if (!e.live()) return;
-    if (inside_ >= 0) {
-      e.fail(std::string(e.thread_name(e.running())) + " enters " + name_ + " while " +
-             e.thread_name(inside_) + " is inside");
+    engine& e = *engine::current();
+    if (inside_ != nullptr) {
+      e.fail(test::fault::check, e.name_of(e.running()) + " enters " + name_ + " while " +
+                                     e.name_of(*inside_) + " is inside");
     }
-    inside_ = e.running();
+    inside_ = &e.running();
     if (e.tracing()) e.note(std::string("enter ") + name_);
   }
 
   void leave() {
-    engine& e = engine::current();
-    if (!e.live()) return;
+    engine& e = *engine::current();
     e.step();  // others get a chance to come in
-    inside_ = -1;
+    inside_ = nullptr;
     if (e.tracing()) e.note(std::string("leave ") + name_);
   }
 
  private:
   const char* name_;
-  int inside_ = -1;
+  const test::strand* inside_ = nullptr;
 };
 
 // Memory for one object that outlives the object.

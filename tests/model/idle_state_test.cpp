@@ -194,7 +194,7 @@ void sleepers_and_producers(world& w) {
 template <class Platform>
 class idle_state : public testing::Test {
  public:
-  static void expect_right(const options& o, const engine::make_function& make) {
+  static void expect_right(const options& o, const make_function& make) {
     const result r = explore(o, make);
     EXPECT_TRUE(r.ok) << r.report;
     EXPECT_TRUE(r.exhausted);

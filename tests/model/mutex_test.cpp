@@ -94,12 +94,12 @@ void program(world& w) {
   });
 }
 
-void expect_right(const options& o, const engine::make_function& make) {
+void expect_right(const options& o, const make_function& make) {
   const result r = explore(o, make);
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted) << r.executions << " executions";
 }
-void expect_wrong(const options& o, const engine::make_function& make) {
+void expect_wrong(const options& o, const make_function& make) {
   const result r = explore(o, make);
   EXPECT_FALSE(r.ok) << r.executions << " executions";
 }

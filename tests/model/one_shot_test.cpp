@@ -122,7 +122,7 @@ void goroutine_and_owner(world& w) {
   w.at_end([s] { s->check_freed(); });
 }
 
-void expect_right(const options& o, const engine::make_function& make) {
+void expect_right(const options& o, const make_function& make) {
   const result r = explore(o, make);
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted);
@@ -239,7 +239,7 @@ struct careless_give_up : seam {
   static void ready_inside(waiter) noexcept {}
 };
 
-bool fails_with(const engine::make_function& make, std::string_view message) {
+bool fails_with(const make_function& make, std::string_view message) {
   const result r = explore({.preemptions = bound, .timeouts = 2}, make);
   EXPECT_NE(r.message.find(message), std::string::npos) << r.report;
   return !r.ok;
@@ -250,10 +250,10 @@ using on = basic_seam<Platform>;
 
 // The tests above notice what they are there to notice.
 TEST(one_shot_mutants, are_caught) {
-  EXPECT_TRUE(fails_with(&waiters_and_set<on<mutant::no_release>, 0, 1>, "race: "));
-  EXPECT_TRUE(fails_with(&waiters_and_set<on<mutant::no_acquire>, 0, 1>, "race: "));
-  EXPECT_TRUE(fails_with(&goroutine_and_owner<on<mutant::no_release>, owner::lets_go>, "race: "));
-  EXPECT_TRUE(fails_with(&goroutine_and_owner<on<mutant::no_acquire>, owner::lets_go>, "race: "));
+  EXPECT_TRUE(fails_with(&waiters_and_set<on<mutant::no_release>, 0, 1>, "race on "));
+  EXPECT_TRUE(fails_with(&waiters_and_set<on<mutant::no_acquire>, 0, 1>, "race on "));
+  EXPECT_TRUE(fails_with(&goroutine_and_owner<on<mutant::no_release>, owner::lets_go>, "race on "));
+  EXPECT_TRUE(fails_with(&goroutine_and_owner<on<mutant::no_acquire>, owner::lets_go>, "race on "));
   EXPECT_TRUE(fails_with(&waiters_and_set<on<mutant::torn_exchange>, 0, 1>, "deadlock: "));
   EXPECT_TRUE(fails_with(&goroutine_and_owner<on<mutant::torn_exchange>, owner::lets_go>,
                          "not freed exactly once"));

@@ -116,7 +116,7 @@ void gone_after_wait(world& w) {
 constexpr options all{.preemptions = -1, .timeouts = 2};
 constexpr options all_with_whims{.preemptions = -1, .timeouts = 2, .whims = 1};
 
-void expect_right(const engine::make_function& make) {
+void expect_right(const make_function& make) {
   for (const options& o : {all, all_with_whims}) {
     const result r = explore(o, make);
     EXPECT_TRUE(r.ok) << r.report;
@@ -165,7 +165,7 @@ TEST(parker, mutants_are_caught) {
   for (const result& r :
        {explore({}, &one_waker<mutant::no_release>), explore({}, &one_waker<mutant::no_acquire>)}) {
     EXPECT_FALSE(r.ok);
-    EXPECT_NE(r.message.find("race: waiter reads letter"), std::string::npos) << r.report;
+    EXPECT_NE(r.message.find("race on letter: waiter reads it"), std::string::npos) << r.report;
   }
   EXPECT_EQ(explore({}, &two_wakers<token_removed_by_store>).message, "deadlock: waiter sleeps");
   EXPECT_EQ(explore({}, &two_wakers_and_timeouts<token_removed_by_store>).message,

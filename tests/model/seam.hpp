@@ -30,6 +30,7 @@ namespace weft::model {
 // The records of one execution. The state of a test is derived from it.
 class parking_lot {
  public:
+  static constexpr std::size_t threads_max = 8;
   struct record {
     record() { token.name("token"); }
     atomic<std::uint32_t> token{0};
@@ -41,9 +42,7 @@ class parking_lot {
   parking_lot(const parking_lot&) = delete;
   parking_lot& operator=(const parking_lot&) = delete;
 
-  static record& self() {
-    return current_->records_[static_cast<std::size_t>(engine::current().running())];
-  }
+  static record& self() { return current_->records_[engine::current()->running().index]; }
 
   // For at_end: a token that nobody took belongs to a waiter that was readied once too often.
   void check_empty() const {
@@ -55,7 +54,7 @@ class parking_lot {
 
  private:
   static inline parking_lot* current_ = nullptr;  // of the execution that runs
-  std::array<record, max_threads + 1> records_;   // the last one is at_end()'s
+  std::array<record, threads_max + 1> records_;   // the first one is make()'s and at_end()'s
 };
 
 template <class Platform = platform>

@@ -282,7 +282,7 @@ void owner_claimer_and_stop(world& w) {
 template <class Platform>
 class seat : public testing::Test {
  public:
-  static void expect_right(const options& o, const engine::make_function& make) {
+  static void expect_right(const options& o, const make_function& make) {
     const result r = explore(o, make);
     EXPECT_TRUE(r.ok) << r.report;
     EXPECT_TRUE(r.exhausted);
@@ -350,7 +350,7 @@ TEST(seat_mutants, are_caught) {
   for (const result& r : {explore({}, &owner_and_claimer<mutant::no_release, 1, 2>),
                           explore({}, &owner_and_claimer<mutant::no_acquire, 2, 2>)}) {
     EXPECT_FALSE(r.ok);
-    EXPECT_NE(r.message.find("race: "), std::string::npos) << r.report;
+    EXPECT_NE(r.message.find("race on "), std::string::npos) << r.report;
   }
 }
 

@@ -171,7 +171,7 @@ void overruns_and_waiters(world& w) {
   w.at_end([s] { s->check_at_rest(0); });
 }
 
-void expect_right(const options& o, const engine::make_function& make) {
+void expect_right(const options& o, const make_function& make) {
   const result r = explore(o, make);
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted);
@@ -334,7 +334,7 @@ struct fast_wait_without_acquire : platform {
   };
 };
 
-bool fails_with(const engine::make_function& make, std::string_view message) {
+bool fails_with(const make_function& make, std::string_view message) {
   const result r = explore({.preemptions = bound, .timeouts = 2}, make);
   EXPECT_NE(r.message.find(message), std::string::npos) << r.report;
   return !r.ok;
@@ -348,10 +348,10 @@ bool fails_with(const engine::make_function& make, std::string_view message) {
 //   give_up never finds its node                                   every_deadline_ends_its_wait
 //   give_up clears `waited` although others are in the list        giving_up_harms_no_other_waiter
 TEST(wait_group_core_mutants, are_caught) {
-  EXPECT_TRUE(fails_with(&waiters_and_dones<mutant::no_release, 1, 1>, "race: "));
-  EXPECT_TRUE(fails_with(&waiters_and_dones<mutant::no_acquire, 1, 1>, "race: "));
-  EXPECT_TRUE(
-      fails_with(&waiters_and_dones<fast_wait_without_acquire, 1, 1>, "race: waiter reads letter"));
+  EXPECT_TRUE(fails_with(&waiters_and_dones<mutant::no_release, 1, 1>, "race on "));
+  EXPECT_TRUE(fails_with(&waiters_and_dones<mutant::no_acquire, 1, 1>, "race on "));
+  EXPECT_TRUE(fails_with(&waiters_and_dones<fast_wait_without_acquire, 1, 1>,
+                         "race on letter: waiter reads it"));
   EXPECT_TRUE(fails_with(&waiters_and_dones<torn_changes, 1, 2>, "deadlock: "));
   EXPECT_TRUE(fails_with(&waiters_and_dones<unlock_without_another_look, 1, 1>, "deadlock: "));
   EXPECT_TRUE(fails_with(&waiters_and_dones<curious, 1, 1>, "after its destruction"));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -262,6 +263,32 @@ TEST(explore, buffered_memory_does_not_delay_a_store_past_a_start_a_wake_up_or_a
     EXPECT_EQ(y.load(relaxed), 1);
   });
   EXPECT_TRUE(r.ok) << r.report;
+}
+
+// Memory lies elsewhere in each run. A search that depended on where would not be one.
+TEST(explore, a_search_does_not_depend_on_addresses) {
+  std::vector<std::unique_ptr<char[]>> ballast;
+  const auto program = [&ballast] {
+    ballast.push_back(std::make_unique<char[]>(ballast.size() % 977));
+    const auto words = std::make_unique<std::array<weft::test::atomic<int>, 16>>();
+    weft::wait_group all;
+    for (const std::size_t first : {0U, 8U}) {
+      all.go([&words = *words, first] {
+        for (std::size_t i = 0; i < 4; ++i) {
+          words[first + i].store(1, std::memory_order_relaxed);
+          words[first + i + 4].load(std::memory_order_relaxed);
+        }
+      });
+    }
+    all.wait();
+  };
+  const auto r = try_explore({.how = strategy::exhaustive,
+                              .runs = 100'000,
+                              .switches = 1,
+                              .model = weft::test::memory::buffered},
+                             program);
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_TRUE(r.exhausted) << r.report;
 }
 
 // Release and acquire order plain data; relaxed does not.
