@@ -79,9 +79,7 @@ engine::engine(const engine_options& o) : options_(o) {}
 
 engine::~engine() {
   for (stack::extent* e : free_stacks_) stack::central().put(&e, 1);
-#if WEFT_TSAN
   for (const auto& [fiber, uses] : free_fibers_) base::sanitizer::destroy_fiber(fiber);
-#endif
   timers_.clear();
 }
 
@@ -368,7 +366,7 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
   (void)for_good;
 #endif
 #if WEFT_TSAN
-  if (fresh && to->fiber == nullptr) give_fiber(*s);
+  if (fresh) give_fiber(*s);
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
   if (fresh) {
@@ -422,8 +420,7 @@ void engine::give_stack(strand& s) {
 }
 
 #if WEFT_TSAN
-// TSan takes half a millisecond to make a fiber and take it apart, so they are used again. Not for
-// ever: what a goroutine does last never returns, and so stays on the stack that TSan keeps for it.
+// It takes its time to make a fiber, so they are used again.
 void engine::give_fiber(strand& s) {
   if (free_fibers_.empty()) {
     s.fiber = base::sanitizer::create_fiber();

@@ -325,10 +325,8 @@ class engine final : public sched::simulation, public state_source {
   static void begin(void*);
   [[noreturn]] void finish_strand();
   void give_stack(strand& s);
-#if WEFT_TSAN
   void give_fiber(strand& s);
   void take_fiber(strand& s);
-#endif
   strand* new_strand();
   void admit(strand& s);
   void retire(strand& s);
@@ -372,10 +370,8 @@ class engine final : public sched::simulation, public state_source {
   sched::exception_globals* eh_ = nullptr;
   std::vector<stack::extent*> free_stacks_;
   std::vector<std::unique_ptr<strand>> spare_;
-#if WEFT_TSAN
   std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
-#endif
-  sched::goroutine discard_;  // whoever leaves for good
+  sched::goroutine discard_;                        // whoever leaves for good
   bool knows_host_ = false;
 
   // Of this run.

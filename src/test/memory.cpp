@@ -53,7 +53,7 @@ void engine::destroyed(const void* place) {
 
 void engine::named(const void* place, const char* name) {
   const std::uint32_t where = locations_.find(place);
-  if (where != nowhere) {
+  if (where != nowhere && locations_[where].alive) {
     locations_[where].name = name;
   } else if (tracing_) {
     labels_[place] = name;

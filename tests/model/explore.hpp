@@ -108,9 +108,10 @@ struct result {
   std::uint64_t pruned = 0;
   std::uint64_t steps = 0;
   std::uint64_t seed = 0;  // of the random walks
-  std::string message;     // of the failure
-  std::string schedule;    // of the failure, for replay()
-  std::string report;      // for the reader of a failed test
+  test::fault what = test::fault::none;
+  std::string message;   // of the failure
+  std::string schedule;  // of the failure, for replay()
+  std::string report;    // for the reader of a failed test
 };
 
 // What one execution consists of.
@@ -173,6 +174,7 @@ class explorer {
     r.executions = 1;
     r.steps = o.steps;
     r.ok = o.ok() && o.schedule == s;
+    r.what = o.what;
     r.message = o.schedule == s ? o.message : "the schedule does not fit this model";
     r.schedule = o.schedule.print();
     r.report = r.message + "\nschedule: " + r.schedule + "\n\n" + o.table;
@@ -210,14 +212,16 @@ class explorer {
       ++r.executions;
       r.steps += o.steps;
       if (o.ok()) continue;
+      const result again = replay(o.schedule);
       r.ok = false;
       r.seed = options_.seed;
-      r.message = o.message;
+      r.what = o.what;
+      r.message = again.message;  // a table helps to say more
       r.schedule = o.schedule.print();
-      const result again = replay(o.schedule);
       r.report = again.report;
-      if (again.message != r.message) {
-        r.report = "found: " + r.message +
+      if (again.what != o.what) {
+        r.message = o.message;
+        r.report = "found: " + o.message +
                    "\nbut the replay differs; threads must be deterministic\n" + again.report;
       }
       return false;
@@ -309,15 +313,24 @@ class var {
   }
 
   T get() const {
-    engine::current()->check_var(this, test::detail::access::read, name_, nullptr);
+    touch(test::detail::access::read, value_);
     return value_;
   }
   void set(T value) {
-    engine::current()->check_var(this, test::detail::access::write, name_, nullptr);
+    touch(test::detail::access::write, value);
     value_ = std::move(value);
   }
 
  private:
+  void touch(test::detail::access a, const T& value) const {
+    test::detail::shown as{};
+    if constexpr (test::detail::is_showable<T>) {
+      as = {&value,
+            [](const void* place) { return test::detail::show(*static_cast<const T*>(place)); }};
+    }
+    engine::current()->check_var(this, a, name_, nullptr, as);
+  }
+
   T value_;
   const char* name_;
 };

@@ -730,8 +730,7 @@ TEST(explore, finds_a_missing_release_or_acquire_before_plain_data) {
   for (const auto& r :
        {explore({}, message(relaxed, acquire)), explore({}, message(release, relaxed))}) {
     EXPECT_FALSE(r.ok);
-    EXPECT_EQ(r.message,
-              "race on data: reader reads it, writer writes it, and nothing orders the two");
+    EXPECT_NE(r.message.find("race on data: reader reads it"), std::string::npos) << r.report;
   }
 }
 
@@ -839,7 +838,10 @@ TEST(explore, says_so_when_a_schedule_belongs_to_another_model) {
 
 // Without places, which not every build knows, and with columns of no width.
 std::string condensed(std::string report) {
-  for (std::size_t at; (at = report.find(" (explore_test.cpp:")) != std::string::npos;) {
+  const std::string head = "lines of explore_test.cpp\n";
+  if (const std::size_t at = report.find(head); at != std::string::npos)
+    report.erase(at, head.size());
+  for (std::size_t at; (at = report.find(" (:")) != std::string::npos;) {
     report.erase(at, report.find(')', at) + 1 - at);
   }
   const std::string gap(7, ' ');
