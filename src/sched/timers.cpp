@@ -58,6 +58,16 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   return fired;
 }
 
+timer* timer_heap::drop_first() noexcept {
+  const std::lock_guard hold(lock_);
+  if (size_ == 0) return nullptr;
+  timer* const t = entries_[0].what;
+  remove_locked(0);
+  t->place = 0;
+  publish_locked();
+  return t;
+}
+
 void timer_heap::clear() noexcept {
   const std::lock_guard hold(lock_);
   if (capacity_ != 0) ::munmap(entries_, capacity_ * sizeof(entry));

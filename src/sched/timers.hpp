@@ -41,6 +41,9 @@ class timer_heap {
   // Fires what is due. Returns: how many.
   std::size_t run(std::int64_t now_ns) noexcept;
 
+  // Takes the first timer out, due or not. Returns: null if there is none.
+  timer* drop_first() noexcept;
+
   // Drops all timers, which must not be disarmed afterwards, and the memory they were kept in.
   void clear() noexcept;
 

@@ -45,6 +45,7 @@ using sched::goroutine;
 struct graveyard {
   std::mutex mutex;
   std::vector<std::unique_ptr<strand>> strands;
+  std::vector<sched::timer*> timers;
 };
 graveyard& the_graveyard() {
   static graveyard& g = *new graveyard;
@@ -167,6 +168,8 @@ void engine::bury(bool abandoned) {
   dead_ = nullptr;
   graveyard& yard = the_graveyard();
   const std::lock_guard hold(yard.mutex);
+  // Before the stacks on which some of them lie are used again.
+  while (sched::timer* const t = timers_.drop_first()) yard.timers.push_back(t);
   for (auto& s : strands_) {
 #if WEFT_TSAN
     if (s->fiber != nullptr) base::sanitizer::destroy_fiber(std::exchange(s->fiber, nullptr));
@@ -187,9 +190,6 @@ void engine::bury(bool abandoned) {
       }
     }
   }
-  // Alarms of the abandoned lie on their stacks, and what the callables of those that never began
-  // hold is lost.
-  if (abandoned) timers_.clear();
   for (auto& s : strands_) {
     if (s == nullptr) continue;
     (s->stands == standing::done ? spare_ : yard.strands).push_back(std::move(s));
