@@ -251,8 +251,7 @@ class explorer {
 
 // Explores the executions that make() describes; it is called once for each of them.
 inline result explore(const options& o, const make_function& make) {
-  const result r = explorer(o, make).explore();
-  return r;
+  return explorer(o, make).explore();
 }
 
 // Runs the one execution that result::schedule of a failure describes. The bounds of `o` on
