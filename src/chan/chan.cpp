@@ -167,20 +167,12 @@ chan_outcome chan_core::receive_locked(void* element, chan_waiter*& served) noex
 
 // ---- Operations ----
 
-chan_outcome chan_core::send(void* element) {
-  observe(touch::release, this, "send");
-  sched::inside in;
-  lock();
-  // The ring has room and nobody else is concerned.
-  if ((flags() & (is_closed | has_receivers)) == 0 && count() < capacity_) [[likely]] {
-    push_ring_locked(element);
-    unlock();
-    in.leave();
-    observe(touch::acquire, this);
-    return chan_outcome::done;
-  }
+// What the ring alone does not settle. Requires: inside, the lock. Outside afterwards.
+template <chan_core::side as>
+[[gnu::always_inline]] inline chan_outcome chan_core::perform_or_wait(void* element,
+                                                                      sched::inside& in) {
   chan_waiter* served = nullptr;
-  chan_outcome outcome = send_locked(element, served);
+  chan_outcome outcome = perform_locked(as, element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
     if (served != nullptr) ready_inside(served->who);
@@ -188,81 +180,73 @@ chan_outcome chan_core::send(void* element) {
   } else {
     chan_waiter self;
     self.element = element;
-    self.who = prepare_park_inside(wait_reason::chan_send);
-    push_locked(side::senders, &self);
+    self.who = prepare_park_inside(as == side::senders ? wait_reason::chan_send
+                                                       : wait_reason::chan_receive);
+    push_locked(as, &self);
     unlock();
     park();
     outcome = self.done ? chan_outcome::done : chan_outcome::closed;
   }
   observe(touch::acquire, this);
   return outcome;
+}
+
+chan_outcome chan_core::send(void* element) {
+  observe(touch::release, this, "send");
+  sched::inside in;
+  lock();
+  // The ring has room and nobody else is concerned.
+  if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_) [[unlikely]]
+    return perform_or_wait<side::senders>(element, in);
+  push_ring_locked(element);
+  unlock();
+  in.leave();
+  observe(touch::acquire, this);
+  return chan_outcome::done;
 }
 
 chan_outcome chan_core::receive(void* element) {
   observe(touch::release, this, "receive");
   sched::inside in;
   lock();
-  if ((flags() & (has_senders | has_returned)) == 0 && count() != 0) [[likely]] {
-    pop_ring_locked(element);
-    unlock();
-    in.leave();
-    observe(touch::acquire, this);
-    return chan_outcome::done;
-  }
-  chan_waiter* served = nullptr;
-  chan_outcome outcome = receive_locked(element, served);
-  if (outcome != chan_outcome::would_wait) {
-    unlock();
-    if (served != nullptr) ready_inside(served->who);
-    in.leave();
-  } else {
-    chan_waiter self;
-    self.element = element;
-    self.who = prepare_park_inside(wait_reason::chan_receive);
-    push_locked(side::receivers, &self);
-    unlock();
-    park();
-    outcome = self.done ? chan_outcome::done : chan_outcome::closed;
-  }
+  if ((flags() & (has_senders | has_returned)) != 0 || count() == 0) [[unlikely]]
+    return perform_or_wait<side::receivers>(element, in);
+  pop_ring_locked(element);
+  unlock();
+  in.leave();
   observe(touch::acquire, this);
-  return outcome;
+  return chan_outcome::done;
 }
 
 chan_outcome chan_core::try_send(void* element) {
   observe(touch::release, this, "try_send");
-  if (!could_send()) return chan_outcome::would_wait;
-  chan_waiter* served = nullptr;
-  sched::inside in;
-  lock();
-  const chan_outcome outcome = send_locked(element, served);
-  unlock();
-  if (served != nullptr) ready_inside(served->who);
-  in.leave();
-  observe(touch::acquire, this);
-  return outcome;
+  return could_send() ? perform_now(side::senders, element) : chan_outcome::would_wait;
 }
 
 chan_outcome chan_core::try_receive(void* element) {
   observe(touch::release, this, "try_recv");
-  if (!could_receive()) return chan_outcome::would_wait;
-  chan_waiter* served = nullptr;
+  return could_receive() ? perform_now(side::receivers, element) : chan_outcome::would_wait;
+}
+
+chan_outcome chan_core::perform_now(side as, void* element) {
   sched::inside in;
-  lock();
-  const chan_outcome outcome = receive_locked(element, served);
-  unlock();
-  if (served != nullptr) ready_inside(served->who);
+  const chan_outcome outcome = perform_inside(as, element);
   in.leave();
   observe(touch::acquire, this);
   return outcome;
 }
 
-chan_outcome chan_core::offer_inside(void* element) noexcept {
+chan_outcome chan_core::perform_inside(side as, void* element) noexcept {
   chan_waiter* served = nullptr;
   lock();
-  const chan_outcome outcome = send_locked(element, served);
+  const chan_outcome outcome = perform_locked(as, element, served);
   unlock();
   if (served != nullptr) ready_inside(served->who);
   return outcome;
+}
+
+chan_outcome chan_core::offer_inside(void* element) noexcept {
+  return perform_inside(side::senders, element);
 }
 
 bool chan_core::close() {

@@ -54,8 +54,7 @@ void observe_all(touch how, std::span<select_case* const> cases) noexcept {
 
 // Requires: inside, the channel's lock.
 bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept {
-  c.outcome = c.what == select_case::kind::send ? c.channel->send_locked(c.element, served)
-                                                : c.channel->receive_locked(c.element, served);
+  c.outcome = c.channel->perform_locked(side_of(c), c.element, served);
   return c.outcome != chan_outcome::would_wait;
 }
 
@@ -65,12 +64,8 @@ std::size_t chan_select::take_ready(std::span<select_case* const> cases) noexcep
   const std::size_t chosen = choose_ready(cases);
   if (chosen == none) return none;
   select_case& c = *cases[chosen];
-  chan_waiter* served = nullptr;
-  c.channel->lock();
-  const bool taken = perform_locked(c, served);
-  c.channel->unlock();
-  if (served != nullptr) ready_inside(served->who);
-  return taken ? chosen : none;
+  c.outcome = c.channel->perform_inside(side_of(c), c.element);
+  return c.outcome != chan_outcome::would_wait ? chosen : none;
 }
 
 // Returns: how many different channels there are.

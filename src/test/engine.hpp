@@ -81,6 +81,24 @@ enum class fault : std::uint8_t {
   diverged,
 };
 
+// Kinds of links in a chain: what a goroutine did (States seen).
+enum link : std::uint64_t {
+  own_buffer = 0x11,
+  a_store = 0x12,
+  a_fence = 0x13,
+  a_wake = 0x14,
+  a_pause = 0x15,
+  a_point = 0x21,
+  a_start = 0x22,
+  a_park = 0x23,
+  a_wake_up = 0x24,
+  a_yield = 0x25,
+  a_rest = 0x26,
+  a_value = 0x27,
+  a_write = 0x31,
+  a_read = 0x32
+};
+
 struct engine_options {
   std::uint64_t steps = 100'000;
   std::int64_t late_ns = 0;
@@ -134,6 +152,9 @@ struct strand : sched::goroutine {
     std::uint32_t version;
   };
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
+
+  // For searches in what is sorted by index.
+  static bool comes_before(std::uint32_t index, const strand* s) { return index < s->index; }
 
   std::uint32_t index = 0;
   int fiber_uses = 0;           // of its TSan fiber, before it

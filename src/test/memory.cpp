@@ -7,10 +7,6 @@
 namespace weft::test {
 namespace {
 
-// Kinds of links in a chain.
-constexpr std::uint64_t own_buffer = 0x11, a_store = 0x12, a_fence = 0x13, a_wake = 0x14,
-                        a_pause = 0x15;
-
 bool acquires(std::memory_order o) {
   return o == std::memory_order_acquire || o == std::memory_order_acq_rel ||
          o == std::memory_order_seq_cst || o == std::memory_order_consume;
@@ -389,7 +385,7 @@ void engine::touch_var(const void* place, detail::access a, const char* name, co
   if (current_ == nullptr) return;
   point();
   check_var(place, a, name, from, value);
-  link_rest(*current_, a == detail::access::write ? 0x31 : 0x32);
+  link_rest(*current_, a == detail::access::write ? a_write : a_read);
 }
 
 void engine::check_var(const void* place, detail::access a, const char* name, const void* from,

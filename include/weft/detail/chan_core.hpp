@@ -44,6 +44,10 @@
 #include <type_traits>
 #include <utility>
 
+namespace weft::sched {
+class inside;
+}
+
 namespace weft::detail {
 
 class chan_core;
@@ -176,6 +180,14 @@ class WEFT_API chan_core {
   chan_outcome send_locked(void* element, chan_waiter*& served) noexcept;
   chan_outcome receive_locked(void* element, chan_waiter*& served) noexcept;
   enum class side : std::uint8_t { receivers, senders };
+  // As one of that side: senders send, receivers receive.
+  chan_outcome perform_locked(side as, void* element, chan_waiter*& served) noexcept {
+    return as == side::senders ? send_locked(element, served) : receive_locked(element, served);
+  }
+  template <side as>
+  chan_outcome perform_or_wait(void* element, sched::inside& in);
+  chan_outcome perform_now(side as, void* element);
+  chan_outcome perform_inside(side as, void* element) noexcept;
   chan_waiter* take_locked(side s) noexcept;
   void push_locked(side s, chan_waiter* w) noexcept;
   void remove_locked(side s, chan_waiter* w) noexcept;
