@@ -271,6 +271,12 @@ bool spin(int turn) noexcept {
   return true;
 }
 
+std::uint64_t thread_hint() noexcept {
+  const machine* const m = sched::this_machine();
+  const void* const me = m != nullptr ? static_cast<const void*>(m) : sched::this_thread_record();
+  return (reinterpret_cast<std::uintptr_t>(me) * 0x9e3779b97f4a7c15u) >> 32;
+}
+
 void relax(int turn) noexcept {
   if (turn < 100) {
     base::pause();

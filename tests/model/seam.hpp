@@ -128,6 +128,9 @@ struct basic_seam {
   static void relax(int) noexcept { platform::pause(); }
   static bool spin(int) noexcept { return false; }
   static std::int64_t now_ns() noexcept { return 0; }
+  static std::uint64_t thread_hint() noexcept {
+    return static_cast<std::uint64_t>(engine::current().running());
+  }
   static void yield() noexcept {
     check(!parking_lot::self().inside, "yield() inside the runtime");
     platform::pause();

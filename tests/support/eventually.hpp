@@ -7,6 +7,7 @@
 #include <weft/go.hpp>
 
 #include <chrono>
+#include <cstdint>
 
 namespace weft::test {
 
@@ -15,6 +16,9 @@ inline constexpr bool slow_build = base::sanitizer::active || sizeof(WEFT_EMULAT
 
 // Returns: the first number, or the second in a build that is slow.
 constexpr int scaled(int n, int n_if_slow) { return slow_build ? n_if_slow : n; }
+
+// The same for explorations, which have a tenth of their runs then.
+constexpr std::uint64_t runs(std::uint64_t n) { return slow_build ? n / 10 : n; }
 
 // Asks for `condition` again and again, letting others run in between, until it holds.
 // Returns: false if it never did within a time that is far longer than any correct run takes.

@@ -22,6 +22,7 @@ using namespace std::chrono_literals;
 using weft::test::bubble;
 using weft::test::explore;
 using weft::test::procs_scope;
+using weft::test::runs;
 using weft::test::runtime_test;
 using weft::test::scaled;
 using lock_type = std::unique_lock<weft::mutex>;
@@ -33,7 +34,7 @@ constinit weft::condition_variable made_at_compile_time;
 
 // Go's Signal: each notify_one lets exactly one go on, and nobody else does.
 TEST_F(condition_variable, one_goes_on_for_each_notify_one) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = runs(1'000)}, [] {
     weft::mutex m;
     weft::condition_variable c;
     int waiting = 0;
@@ -125,7 +126,7 @@ TEST_F(condition_variable, notify_all_lets_everyone_go_on_once) {
 
 // Go's SignalStealing: who waited when notify_all was called goes on, whoever arrives afterwards.
 TEST_F(condition_variable, a_later_waiter_takes_nobodys_notification) {
-  explore({.runs = 1'500}, [] {
+  explore({.runs = runs(1'500)}, [] {
     weft::mutex m;
     weft::condition_variable c;
     weft::test::var<bool> flag{false};
@@ -148,7 +149,7 @@ TEST_F(condition_variable, a_later_waiter_takes_nobodys_notification) {
 
 // A queue of one place between two: nothing lost, nothing twice, in every order.
 TEST_F(condition_variable, hands_values_over_in_every_order) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = runs(2'000)}, [] {
     weft::mutex m;
     weft::condition_variable full;
     weft::condition_variable empty;
@@ -207,7 +208,7 @@ TEST_F(condition_variable, gives_up_when_its_time_is_over) {
 
 // A notification never goes to one whose time is over, so it is never lost.
 TEST_F(condition_variable, a_timed_out_waiter_is_never_the_one_that_is_notified) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = runs(5'000)}, [] {
     weft::mutex m;
     weft::condition_variable c;
     int notified = 0;

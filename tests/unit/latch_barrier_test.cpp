@@ -19,6 +19,7 @@ namespace {
 using weft::test::bubble;
 using weft::test::explore;
 using weft::test::procs_scope;
+using weft::test::runs;
 using weft::test::runtime_test;
 using weft::test::scaled;
 
@@ -43,7 +44,7 @@ TEST_F(latch, opens_when_it_is_counted_down) {
 }
 
 TEST_F(latch, what_precedes_count_down_is_visible_after_wait) {
-  explore({.runs = 1'500}, [] {
+  explore({.runs = runs(1'500)}, [] {
     std::array<weft::test::var<int>, 3> plain;
     weft::latch l(3);
     weft::wait_group all;
@@ -98,7 +99,7 @@ TEST_F(latch, may_be_destroyed_when_wait_has_returned) {
 
 // Nobody goes on before all have arrived, phase after phase; what came before is visible.
 TEST_F(barrier, separates_phases_in_every_order) {
-  explore({.runs = 1'500}, [] {
+  explore({.runs = runs(1'500)}, [] {
     constexpr int n = 3;
     std::array<weft::test::var<int>, n> mine;
     weft::test::var<int> completed{0};
@@ -144,7 +145,7 @@ TEST_F(barrier, tokens_wait_for_their_own_phase) {
 }
 
 TEST_F(barrier, who_drops_is_not_expected_again) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = runs(1'000)}, [] {
     int phases = 0;
     auto complete = [&]() noexcept { ++phases; };
     weft::barrier<decltype(complete)> b(3, complete);

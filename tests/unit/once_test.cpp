@@ -20,6 +20,7 @@ namespace {
 using weft::test::bubble;
 using weft::test::explore;
 using weft::test::procs_scope;
+using weft::test::runs;
 using weft::test::runtime_test;
 using weft::test::scaled;
 
@@ -42,7 +43,7 @@ TEST_F(once, passes_arguments_and_runs_the_first_alone) {
 
 // Nobody returns before the one call has ended, and everyone sees what it did.
 TEST_F(once, everyone_sees_what_the_one_call_did) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = runs(2'000)}, [] {
     weft::once_flag f;
     weft::test::var<int> made{0};
     weft::wait_group all;
@@ -60,7 +61,7 @@ TEST_F(once, everyone_sees_what_the_one_call_did) {
 }
 
 TEST_F(once, a_call_that_throws_does_not_count) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = runs(2'000)}, [] {
     weft::once_flag f;
     weft::test::var<int> tries{0};
     weft::test::atomic<int> thrown{0};

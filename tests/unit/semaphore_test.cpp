@@ -20,6 +20,7 @@ using namespace std::chrono_literals;
 using weft::test::bubble;
 using weft::test::explore;
 using weft::test::procs_scope;
+using weft::test::runs;
 using weft::test::runtime_test;
 using weft::test::scaled;
 
@@ -53,7 +54,7 @@ TEST_F(semaphore, has_as_many_permits_as_were_put_in) {
 // No more than there are permits at a time, none lost, and what came before release is visible.
 TEST_F(semaphore, admits_as_many_as_it_has_permits_in_every_order) {
   for (const int permits : {1, 2}) {
-    explore({.runs = 2'000}, [permits] {
+    explore({.runs = runs(2'000)}, [permits] {
       weft::counting_semaphore<> s(permits);
       weft::test::atomic<int> within{0};
       weft::test::var<int> guarded{0};
@@ -125,7 +126,7 @@ TEST_F(semaphore, gives_up_when_its_time_is_over) {
 
 // A permit goes to exactly one: not to one whose time is over, nor to nobody.
 TEST_F(semaphore, a_timeout_loses_no_permit_and_keeps_none) {
-  explore({.runs = 4'000}, [] {
+  explore({.runs = runs(4'000)}, [] {
     weft::counting_semaphore<> s(0);
     weft::test::atomic<int> got{0};
     weft::wait_group all;

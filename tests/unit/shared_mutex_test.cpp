@@ -23,6 +23,7 @@ using weft::detail::no_deadline;
 using weft::test::bubble;
 using weft::test::explore;
 using weft::test::procs_scope;
+using weft::test::runs;
 using weft::test::runtime_test;
 using weft::test::scaled;
 
@@ -165,7 +166,7 @@ TEST_F(shared_mutex, readers_hold_it_together) {
 
 // Writers alone, readers with readers only; what a writer did readers see, and the other way round.
 TEST_F(shared_mutex, excludes_in_every_order) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = runs(3'000)}, [] {
     weft::shared_mutex m;
     weft::test::var<int> value{0};
     weft::wait_group all;
@@ -212,7 +213,7 @@ TEST_F(shared_mutex, writing_under_the_shared_lock_is_a_race) {
 
 // The same with slots, timeouts and tries: who is in is counted, and at the end nobody is.
 TEST_F(shared_mutex, excludes_with_spread_readers_and_timeouts_in_every_order) {
-  explore({.runs = 6'000}, [] {
+  explore({.runs = runs(6'000)}, [] {
     spreading_mutex m;
     weft::test::atomic<int> writers{0};
     weft::test::atomic<int> readers{0};

@@ -108,6 +108,9 @@ WEFT_API void relax(int turn) noexcept;
 // short. Outside the runtime only. Returns: false if that is unlikely to help: it is time to park.
 WEFT_API bool spin(int turn) noexcept;
 
+// Returns: a number that is most often the same for code on one thread, and another on another.
+WEFT_API std::uint64_t thread_hint() noexcept;
+
 // Nanoseconds on the runtime's clock.
 WEFT_API std::int64_t clock_now_ns() noexcept;
 
@@ -160,6 +163,7 @@ struct seam {
   static void ready_inside(waiter w) noexcept { detail::ready_inside(w); }
   static void relax(int turn) noexcept { detail::relax(turn); }
   static bool spin(int turn) noexcept { return detail::spin(turn); }
+  static std::uint64_t thread_hint() noexcept { return detail::thread_hint(); }
   static std::int64_t now_ns() noexcept { return clock_now_ns(); }
   static void yield() noexcept { detail::yield(); }
 };

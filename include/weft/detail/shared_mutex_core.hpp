@@ -39,6 +39,9 @@
 //        the slot, or takes the center: what readers did.
 //   [X3] letting go of `busy` (release) -> taking it (acquire): queues and flags.
 //   [X4] making of the slots (release) -> their readers (acquire): they are initialised.
+//
+// The slow ways are in src/sync/shared_mutex_slow.hpp; tests/model/shared_mutex_test.cpp walks
+// through them.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -50,14 +53,15 @@
 
 namespace weft::detail {
 
-class shared_mutex_core {
+template <class Seam>
+class basic_shared_mutex {
  public:
   static constexpr const char* name = "shared_mutex";
 
-  constexpr shared_mutex_core() = default;
-  shared_mutex_core(const shared_mutex_core&) = delete;
-  shared_mutex_core& operator=(const shared_mutex_core&) = delete;
-  WEFT_API ~shared_mutex_core();
+  constexpr basic_shared_mutex() = default;
+  basic_shared_mutex(const basic_shared_mutex&) = delete;
+  basic_shared_mutex& operator=(const basic_shared_mutex&) = delete;
+  WEFT_API ~basic_shared_mutex();
 
   bool try_lock() noexcept {
     std::uint64_t word = 0;
@@ -88,6 +92,11 @@ class shared_mutex_core {
   bool is_spread() const noexcept { return (word_.load(std::memory_order_relaxed) & spread_) != 0; }
 
  private:
+  using waiter = basic_waiter<Seam>;
+  using wait_chain = basic_wait_chain<Seam>;
+  template <class T>
+  using atomic = typename Seam::template atomic<T>;
+
   struct slots;
   struct center;
 
@@ -98,7 +107,7 @@ class shared_mutex_core {
   static constexpr int reader_shift = 4;
   static constexpr std::uint64_t one_reader = 1u << reader_shift;
 
-  std::atomic<std::uint64_t>* my_slot() const noexcept;
+  atomic<std::uint64_t>* my_slot() const noexcept;
   bool lock_fast(std::uint64_t& word) noexcept {
     return word_.compare_exchange_strong(word, held, std::memory_order_acquire,  // [X1] [X2]
                                          std::memory_order_relaxed);
@@ -118,13 +127,15 @@ class shared_mutex_core {
   static bool give_up_lock(void* argument) noexcept;
   static bool give_up_lock_shared(void* argument) noexcept;
 
-  std::atomic<std::uint64_t> word_{0};
-  std::atomic<slots*> slots_{nullptr};        // [X4] null until the first spread; then for ever
-  std::atomic<std::uint32_t> collisions_{0};  // a statistic: readers that met in the center
-  bool woken_ = false;                        // guarded by busy: a writer is on the way to compete
-  bool starving_ = false;                     // guarded by busy: writers get it handed over
-  wait_queue readers_;                        // guarded by busy
-  wait_queue writers_;                        // guarded by busy
+  atomic<std::uint64_t> word_{0};
+  atomic<slots*> slots_{nullptr};        // [X4] null until the first spread; then for ever
+  atomic<std::uint32_t> collisions_{0};  // a statistic: readers that met in the center
+  bool woken_ = false;                   // guarded by busy: a writer is on the way to compete
+  bool starving_ = false;                // guarded by busy: writers get it handed over
+  basic_wait_queue<Seam> readers_;       // guarded by busy
+  basic_wait_queue<Seam> writers_;       // guarded by busy
 };
+
+using shared_mutex_core = basic_shared_mutex<seam>;
 
 }  // namespace weft::detail
