@@ -22,9 +22,8 @@ enum class mode : std::uint8_t { normal, starving };
 template <class Platform, mode m>
 struct mutex_seam : basic_seam<Platform> {
   static std::int64_t now_ns() noexcept {
-    return m == mode::normal ? 0 : ++calls * 2 * detail::starved_ns;
+    return m == mode::normal ? 0 : parking_lot::tick() * 2 * detail::starved_ns;
   }
-  static inline std::int64_t calls = 0;
 };
 
 // One look at the mutex before parking, as if the holder might be running.

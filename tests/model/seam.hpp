@@ -44,6 +44,9 @@ class parking_lot {
 
   static record& self() { return current_->records_[engine::current()->running().index]; }
 
+  // A clock that moves on each time somebody looks.
+  static std::int64_t tick() { return ++current_->ticks_; }
+
   // For at_end: a token that nobody took belongs to a waiter that was readied once too often.
   void check_empty() const {
     for (const record& r : records_) {
@@ -55,6 +58,7 @@ class parking_lot {
  private:
   static inline parking_lot* current_ = nullptr;  // of the execution that runs
   std::array<record, threads_max + 1> records_;   // the first one is make()'s and at_end()'s
+  std::int64_t ticks_ = 0;
 };
 
 template <class Platform = platform>
@@ -129,7 +133,7 @@ struct basic_seam {
   static bool spin(int) noexcept { return false; }
   static std::int64_t now_ns() noexcept { return 0; }
   static std::uint64_t thread_hint() noexcept {
-    return static_cast<std::uint64_t>(engine::current().running());
+    return static_cast<std::uint64_t>(engine::current()->running().index);
   }
   static void yield() noexcept {
     check(!parking_lot::self().inside, "yield() inside the runtime");

@@ -118,12 +118,12 @@ void reader_then_last_writer(world& w) {
   w.at_end([s] { s->check_empty(); });
 }
 
-void expect_right(const options& o, const engine::make_function& make) {
+void expect_right(const options& o, const make_function& make) {
   const result r = explore(o, make);
   EXPECT_TRUE(r.ok) << r.report;
   EXPECT_TRUE(r.exhausted) << r.executions << " executions";
 }
-void expect_wrong(const options& o, const engine::make_function& make) {
+void expect_wrong(const options& o, const make_function& make) {
   EXPECT_FALSE(explore(o, make).ok);
 }
 
