@@ -14,6 +14,8 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <exception>
 #include <expected>
 #include <iterator>
@@ -100,6 +102,15 @@ class outgoing {
   }
 
   void* element() noexcept { return element_; }
+  chan_outcome send_to(chan_core* c) {
+    if constexpr (sizeof element_ == chan_word) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, element_, sizeof word);
+      return c->send_word(word);
+    } else {
+      return c->send(element_);
+    }
+  }
   void sent() noexcept {
     if constexpr (!element_type::is_inline) element_type::put_box(element_, nullptr);
   }
@@ -126,6 +137,15 @@ class incoming {
 
  public:
   void* element() noexcept { return element_; }
+  chan_outcome receive_from(chan_core* c) {
+    if constexpr (sizeof element_ == chan_word) {
+      const chan_word_received r = c->receive_word();
+      std::memcpy(element_, &r.word, sizeof r.word);
+      return r.outcome;
+    } else {
+      return c->receive(element_);
+    }
+  }
 
   // Requires: it was filled. If the move throws, the value goes back into the channel.
   template <class Use>
@@ -186,7 +206,7 @@ class chan_handle {
   void do_send(T&& value) const {
     if (ref_.get() == nullptr) wait_for_ever(wait_reason::chan_send_nil);
     outgoing<T> out(std::move(value));
-    if (ref_.get()->send(out.element()) == chan_outcome::closed) throw_closed_send();
+    if (out.send_to(ref_.get()) == chan_outcome::closed) throw_closed_send();
     out.sent();
   }
 
@@ -221,7 +241,7 @@ class chan_handle {
     chan_core* const c = ref_.get();
     if (c == nullptr) wait_for_ever(wait_reason::chan_receive_nil);
     incoming<T> in;
-    if (c->receive(in.element()) == chan_outcome::closed) return std::nullopt;
+    if (in.receive_from(c) == chan_outcome::closed) return std::nullopt;
     return in.take(c, to_optional<T>);
   }
 

@@ -23,10 +23,13 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
 namespace weft {
+
+class context;
 
 namespace detail {
 
@@ -147,6 +150,8 @@ class [[nodiscard]] future {
     require_state();
     state_->wait();
   }
+  // Returns: the context's error if that ended first.
+  std::error_code wait(const context& c) const;  // weft/context.hpp
   template <class Rep, class Period>
   std::future_status wait_for(std::chrono::duration<Rep, Period> d) const {
     require_state();

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -51,6 +52,14 @@ class mutex {
     detail::observe(detail::touch::arrive, this);
     core_.lock();
     detail::observe(detail::touch::acquire, this);
+  }
+
+  // Returns: the context's error, without the lock, if that ended first.
+  std::error_code lock(const context& c) {
+    detail::observe(detail::touch::arrive, this);
+    return detail::wait_with(c, [this](detail::patience limit) {
+      return detail::acquired(core_.lock_until(limit), this);
+    });
   }
 
   bool try_lock() noexcept {
@@ -95,7 +104,11 @@ class shared_mutex {
   shared_mutex& operator=(const shared_mutex&) = delete;
 
   // Blocks: the goroutine.
-  void lock() { (void)lock_ns(detail::no_deadline); }
+  void lock() { (void)lock_within(detail::no_deadline); }
+  // Returns: the context's error, without the lock, if that ended first.
+  std::error_code lock(const context& c) {
+    return detail::wait_with(c, [this](detail::patience limit) { return lock_within(limit); });
+  }
   bool try_lock() noexcept {
     detail::observe(detail::touch::arrive, this);
     return written(core_.try_lock());
@@ -103,11 +116,12 @@ class shared_mutex {
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   bool try_lock_for(std::chrono::duration<Rep, Period> d) {
-    return lock_ns(detail::deadline_after(detail::to_ns(d)));
+    return lock_within(detail::deadline_after(detail::to_ns(d)));
   }
   template <class Clock, class Duration>
   bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
-    return detail::wait_on_clock(when, [this](std::int64_t deadline) { return lock_ns(deadline); });
+    return detail::wait_on_clock(when,
+                                 [this](std::int64_t deadline) { return lock_within(deadline); });
   }
   // Unlocking what is not locked ends the process.
   void unlock() noexcept {
@@ -116,7 +130,12 @@ class shared_mutex {
   }
 
   // Blocks: the goroutine.
-  void lock_shared() { (void)lock_shared_ns(detail::no_deadline); }
+  void lock_shared() { (void)lock_shared_within(detail::no_deadline); }
+  // Returns: the context's error, without the lock, if that ended first.
+  std::error_code lock_shared(const context& c) {
+    return detail::wait_with(c,
+                             [this](detail::patience limit) { return lock_shared_within(limit); });
+  }
   bool try_lock_shared() noexcept {
     detail::observe(detail::touch::arrive, this);
     return detail::acquired(core_.try_lock_shared(), this);
@@ -124,12 +143,12 @@ class shared_mutex {
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   bool try_lock_shared_for(std::chrono::duration<Rep, Period> d) {
-    return lock_shared_ns(detail::deadline_after(detail::to_ns(d)));
+    return lock_shared_within(detail::deadline_after(detail::to_ns(d)));
   }
   template <class Clock, class Duration>
   bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> when) {
     return detail::wait_on_clock(
-        when, [this](std::int64_t deadline) { return lock_shared_ns(deadline); });
+        when, [this](std::int64_t deadline) { return lock_shared_within(deadline); });
   }
   void unlock_shared() noexcept {
     detail::observe(detail::touch::release, readers());
@@ -142,13 +161,13 @@ class shared_mutex {
   bool written(bool yes) noexcept {
     return detail::acquired(detail::acquired(yes, this), readers());
   }
-  bool lock_ns(std::int64_t deadline_ns) {
+  bool lock_within(detail::patience limit) {
     detail::observe(detail::touch::arrive, this);
-    return written(core_.lock_until(deadline_ns));
+    return written(core_.lock_until(limit));
   }
-  bool lock_shared_ns(std::int64_t deadline_ns) {
+  bool lock_shared_within(detail::patience limit) {
     detail::observe(detail::touch::arrive, this);
-    return detail::acquired(core_.lock_shared_until(deadline_ns), this);
+    return detail::acquired(core_.lock_shared_until(limit), this);
   }
 
   detail::guarded<detail::shared_mutex_core> core_;
@@ -173,15 +192,29 @@ class condition_variable {
   }
 
   // Requires: `lock` holds its mutex; so it does afterwards. Blocks: the goroutine.
-  void wait(std::unique_lock<mutex>& lock) { (void)wait_ns(lock, detail::no_deadline); }
+  void wait(std::unique_lock<mutex>& lock) { (void)wait_within(lock, detail::no_deadline); }
   template <class Predicate>
+    requires std::is_invocable_v<Predicate&>
   void wait(std::unique_lock<mutex>& lock, Predicate holds) {
     while (!holds()) wait(lock);
+  }
+  // Returns: the context's error if that ended first.
+  std::error_code wait(std::unique_lock<mutex>& lock, const context& c) {
+    return detail::wait_with(
+        c, [this, &lock](detail::patience limit) { return wait_within(lock, limit); });
+  }
+  // Returns: what the predicate says in the end.
+  template <class Predicate>
+  bool wait(std::unique_lock<mutex>& lock, const context& c, Predicate holds) {
+    while (!holds()) {
+      if (wait(lock, c)) return holds();
+    }
+    return true;
   }
 
   template <class Rep, class Period>
   std::cv_status wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> d) {
-    return status(wait_ns(lock, detail::deadline_after(detail::to_ns(d))));
+    return status(wait_within(lock, detail::deadline_after(detail::to_ns(d))));
   }
   // Returns: what the predicate says in the end.
   template <class Rep, class Period, class Predicate>
@@ -189,7 +222,7 @@ class condition_variable {
                 Predicate holds) {
     const std::int64_t deadline = detail::deadline_after(detail::to_ns(d));
     while (!holds()) {
-      if (!wait_ns(lock, deadline)) return holds();
+      if (!wait_within(lock, deadline)) return holds();
     }
     return true;
   }
@@ -202,7 +235,7 @@ class condition_variable {
     const auto now = Clock::now();
     const bool past = when <= now;  // before the difference is taken: it may not fit
     const std::int64_t ns = past ? 0 : detail::to_ns(when - now);
-    if (wait_ns(lock, detail::deadline_after(ns))) return std::cv_status::no_timeout;
+    if (wait_within(lock, detail::deadline_after(ns))) return std::cv_status::no_timeout;
     const bool over = past || detail::time_is_simulated() || Clock::now() >= when;
     return status(!over);
   }
@@ -220,11 +253,11 @@ class condition_variable {
     return notified ? std::cv_status::no_timeout : std::cv_status::timeout;
   }
 
-  bool wait_ns(std::unique_lock<mutex>& lock, std::int64_t deadline_ns) {
+  bool wait_within(std::unique_lock<mutex>& lock, detail::patience limit) {
     mutex& m = *lock.mutex();
     detail::observe(detail::touch::arrive, this);
     detail::observe(detail::touch::release, &m);
-    const bool notified = core_.wait(m.core_, deadline_ns);
+    const bool notified = core_.wait(m.core_, limit);
     if (notified) detail::observe(detail::touch::acquire, this);
     m.lock();
     return notified;
@@ -258,6 +291,13 @@ class counting_semaphore {
     detail::observe(detail::touch::arrive, this);
     core_.acquire();
     detail::observe(detail::touch::acquire, this);
+  }
+  // Returns: the context's error, without a permit, if that ended first.
+  std::error_code acquire(const context& c) {
+    detail::observe(detail::touch::arrive, this);
+    return detail::wait_with(c, [this](detail::patience limit) {
+      return detail::acquired(core_.acquire_until(limit), this);
+    });
   }
   bool try_acquire() noexcept {
     detail::observe(detail::touch::arrive, this);
@@ -306,6 +346,13 @@ class latch {
     detail::observe(detail::touch::arrive, this);
     core_.wait(detail::wait_reason::latch);
     detail::observe(detail::touch::acquire, this);
+  }
+  // Returns: the context's error if that ended first.
+  std::error_code wait(const context& c) const {
+    detail::observe(detail::touch::arrive, this);
+    return detail::wait_with(c, [this](detail::patience limit) {
+      return detail::acquired(core_.wait_until(detail::wait_reason::latch, limit), this);
+    });
   }
   void arrive_and_wait(std::ptrdiff_t n = 1) {
     count_down(n);
@@ -364,7 +411,15 @@ class barrier {
     core_.wait(arrived.phase_);
     detail::observe(detail::touch::acquire, this);
   }
+  // Returns: the context's error if that ended first: it has arrived all the same.
+  std::error_code wait(const context& c, arrival_token&& arrived) const {
+    detail::observe(detail::touch::arrive, this);
+    return detail::wait_with(c, [this, &arrived](detail::patience limit) {
+      return detail::acquired(core_.wait(arrived.phase_, limit), this);
+    });
+  }
   void arrive_and_wait() { wait(arrive()); }
+  std::error_code arrive_and_wait(const context& c) { return wait(c, arrive()); }
   // Arrives, and is not expected in the phases to come.
   void arrive_and_drop() {
     detail::observe(detail::touch::release, this);
@@ -395,6 +450,32 @@ class once_flag {
  private:
   template <class F, class... A>
   friend void call_once(once_flag& flag, F&& f, A&&... args);
+  template <class F, class... A>
+  friend std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args);
+
+  // Returns: false if the limit came first.
+  template <class F, class... A>
+  bool call_within(detail::patience limit, F&& f, A&&... args) {
+    static_assert(std::is_invocable_v<F, A...>,
+                  "the function given to call_once does not fit its arguments");
+    using turn = detail::once_core::turn;
+    detail::observe(detail::touch::arrive, this);
+    const turn t = core_.is_done() ? turn::done : core_.begin(limit);
+    if (t == turn::gave_up) return false;
+    detail::observe(detail::touch::acquire, this);
+    if (t == turn::done) return true;
+    struct finisher {
+      once_flag* flag;
+      bool returned = false;
+      ~finisher() {
+        detail::observe(detail::touch::release, flag);
+        returned ? flag->core_.finish() : flag->core_.fail();
+      }
+    } last{this};
+    std::invoke(std::forward<F>(f), std::forward<A>(args)...);
+    last.returned = true;
+    return true;
+  }
 
   detail::once_core core_;
 };
@@ -402,23 +483,14 @@ class once_flag {
 // Blocks: the goroutine, while another one runs the function.
 template <class F, class... A>
 void call_once(once_flag& flag, F&& f, A&&... args) {
-  static_assert(std::is_invocable_v<F, A...>,
-                "the function given to call_once does not fit its "
-                "arguments");
-  detail::observe(detail::touch::arrive, &flag);
-  const bool runs = !flag.core_.is_done() && flag.core_.begin();
-  detail::observe(detail::touch::acquire, &flag);
-  if (!runs) return;
-  struct finisher {
-    once_flag& flag;
-    bool returned = false;
-    ~finisher() {
-      detail::observe(detail::touch::release, &flag);
-      returned ? flag.core_.finish() : flag.core_.fail();
-    }
-  } last{flag};
-  std::invoke(std::forward<F>(f), std::forward<A>(args)...);
-  last.returned = true;
+  flag.call_within(detail::no_deadline, std::forward<F>(f), std::forward<A>(args)...);
+}
+// Returns: the context's error if that ended while another one was running the function.
+template <class F, class... A>
+std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
+  return detail::wait_with(c, [&](detail::patience limit) {
+    return flag.call_within(limit, std::forward<F>(f), std::forward<A>(args)...);
+  });
 }
 
 // Waits for a number of goroutines. Go's sync.WaitGroup. May be destroyed as soon as wait() has
@@ -450,6 +522,13 @@ class wait_group {
     detail::observe(detail::touch::arrive, this, "wait");
     core_.wait(detail::wait_reason::wait_group);
     detail::observe(detail::touch::acquire, this);
+  }
+  // Returns: the context's error if that ended first.
+  std::error_code wait(const context& c) {
+    detail::observe(detail::touch::arrive, this, "wait with context");
+    return detail::wait_with(c, [this](detail::patience limit) {
+      return detail::acquired(core_.wait_until(detail::wait_reason::wait_group, limit), this);
+    });
   }
 
   // Starts f in a goroutine that is counted until it ends, by returning or by exit().

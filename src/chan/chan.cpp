@@ -4,6 +4,7 @@
 #include <weft/select.hpp>
 
 #include "sched/inside.hpp"
+#include "sched/parking.hpp"
 
 #include <cstring>
 #include <limits>
@@ -167,16 +168,44 @@ chan_outcome chan_core::receive_locked(void* element, chan_waiter*& served) noex
 
 // ---- Operations ----
 
-// What the ring alone does not settle. Requires: inside, the lock. Outside afterwards.
+// On a machine: inside, with the lock; neither afterwards. A simulation never runs on one, so there
+// is nothing to observe.
 template <chan_core::side as>
-[[gnu::always_inline]] inline chan_outcome chan_core::perform_or_wait(void* element,
-                                                                      sched::inside& in) {
+[[gnu::always_inline]] inline chan_outcome chan_core::perform_or_wait_here(sched::machine* m,
+                                                                           void* element) {
   chan_waiter* served = nullptr;
+  const chan_outcome outcome = perform_locked(as, element, served);
+  if (outcome != chan_outcome::would_wait) {
+    unlock();
+    if (served != nullptr) sched::ready_on(m, served->who);
+    sched::leave(m);
+    return outcome;
+  }
+  chan_waiter self;
+  self.element = element;
+  self.who = sched::prepare_park_on(
+      m, as == side::senders ? wait_reason::chan_send : wait_reason::chan_receive);
+  push_locked(as, &self);
+  unlock();
+  sched::park_on(m);
+  return self.done ? chan_outcome::done : chan_outcome::closed;
+}
+
+// From anywhere.
+template <chan_core::side as>
+chan_outcome chan_core::perform_or_wait(void* element) {
+  if (sched::machine* m = sched::this_machine()) {
+    m = sched::enter(m);
+    lock();
+    return perform_or_wait_here<as>(m, element);
+  }
+  observe(touch::release, this, as == side::senders ? "send" : "receive");
+  chan_waiter* served = nullptr;
+  lock();
   chan_outcome outcome = perform_locked(as, element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
     if (served != nullptr) ready_inside(served->who);
-    in.leave();
   } else {
     chan_waiter self;
     self.element = element;
@@ -191,31 +220,59 @@ template <chan_core::side as>
   return outcome;
 }
 
-chan_outcome chan_core::send(void* element) {
-  observe(touch::release, this, "send");
-  sched::inside in;
-  lock();
-  // The ring has room and nobody else is concerned.
-  if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_) [[unlikely]]
-    return perform_or_wait<side::senders>(element, in);
-  push_ring_locked(element);
+chan_outcome chan_core::send(void* element) { return perform_or_wait<side::senders>(element); }
+chan_outcome chan_core::receive(void* element) { return perform_or_wait<side::receivers>(element); }
+
+// The ways of one word. What is here is done when the ring has room, or a value, and nobody else is
+// concerned; all else is called last, so that this needs no frame.
+chan_outcome chan_core::send_word(std::uint64_t word) {
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->chair.enter()) [[unlikely]]
+    return send_word_slow(word);
+  if (!try_lock()) [[unlikely]]
+    return send_word_slow(word);
+  if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_)
+    return send_word_here(m, word);
+  word_slot(tail_) = word;
+  tail_ = tail_ + 1 == capacity_ ? 0 : tail_ + 1;
+  count_.store(count() + 1, std::memory_order_relaxed);
   unlock();
-  in.leave();
-  observe(touch::acquire, this);
+  sched::leave(m);
   return chan_outcome::done;
 }
 
-chan_outcome chan_core::receive(void* element) {
-  observe(touch::release, this, "receive");
-  sched::inside in;
-  lock();
-  if ((flags() & (has_senders | has_returned)) != 0 || count() == 0) [[unlikely]]
-    return perform_or_wait<side::receivers>(element, in);
-  pop_ring_locked(element);
+chan_word_received chan_core::receive_word() {
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->chair.enter()) [[unlikely]]
+    return receive_word_slow();
+  if (!try_lock()) [[unlikely]]
+    return receive_word_slow();
+  if ((flags() & (has_senders | has_returned)) != 0 || count() == 0) return receive_word_here(m);
+  const std::uint64_t word = word_slot(head_);
+  head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
+  count_.store(count() - 1, std::memory_order_relaxed);
   unlock();
-  in.leave();
-  observe(touch::acquire, this);
-  return chan_outcome::done;
+  sched::leave(m);
+  return {word, chan_outcome::done};
+}
+
+[[gnu::noinline]] chan_outcome chan_core::send_word_here(sched::machine* m, std::uint64_t word) {
+  return perform_or_wait_here<side::senders>(m, &word);
+}
+[[gnu::noinline]] chan_word_received chan_core::receive_word_here(sched::machine* m) {
+  std::uint64_t word = 0;
+  const chan_outcome outcome = perform_or_wait_here<side::receivers>(m, &word);
+  return {word, outcome};
+}
+
+// A thread, a thief's question at the door, or a lock that somebody holds.
+[[gnu::noinline, gnu::cold]] chan_outcome chan_core::send_word_slow(std::uint64_t word) {
+  return send(&word);
+}
+[[gnu::noinline, gnu::cold]] chan_word_received chan_core::receive_word_slow() {
+  std::uint64_t word = 0;
+  const chan_outcome outcome = receive(&word);
+  return {word, outcome};
 }
 
 chan_outcome chan_core::try_send(void* element) {

@@ -19,7 +19,8 @@
 //   [X1] the canceller's release of err_ -> acquire of whoever reads it: the cause.
 //
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions; one at a
-// time.
+// time. An interruption (weft/detail/interruption.hpp) is fired under it, which takes the lock of a
+// primitive.
 #include <weft/context.hpp>
 
 #include "base/lock.hpp"
@@ -99,12 +100,10 @@ class locked {
 
 }  // namespace
 
-// What waits for a context to end: a child, or a function.
-struct context_watcher {
-  context_watcher* next = nullptr;      // guarded by the lock of the node that is watched
-  context_watcher* previous = nullptr;  // the same
-  bool linked = false;                  // the same
-  context_core* child = nullptr;        // null: a function
+// A node in the list of its ancestor.
+struct context_child : context_watcher {
+  explicit context_child(context_core* c) noexcept : context_watcher(kind::child), core(c) {}
+  context_core* const core;
 };
 
 class context_core {
@@ -114,7 +113,6 @@ class context_core {
   context_core(kind k, context_ref parent) : kind_(k), parent_(std::move(parent)) {
     if (kind_ == kind::cancellable) {
       done_ = chan_core::make(0, chan_element<std::monostate>::shape);
-      as_child_.child = this;
     }
   }
   context_core(const context_core&) = delete;
@@ -155,19 +153,20 @@ class context_core {
   // Returns: false if the node has ended already.
   bool add(context_watcher& w) noexcept {
     const locked hold(lock_);
-    if (err_.load(std::memory_order_relaxed) != 0) return false;
-    w.previous = nullptr;
-    w.next = watchers_;
-    if (watchers_ != nullptr) watchers_->previous = &w;
-    watchers_ = &w;
-    w.linked = true;
-    return true;
+    return link(w);
+  }
+  // The same for a caller that is inside the runtime.
+  bool add_inside(context_watcher& w) noexcept {
+    const std::lock_guard hold(lock_);
+    return link(w);
   }
   // Returns: false if it was not in the list any more.
   bool remove(context_watcher& w) noexcept {
     const locked hold(lock_);
     return unlink(w);
   }
+  // Waits for a cancel that fires an interruption right now.
+  void settle() noexcept { const locked hold(lock_); }
 
   errc error() const noexcept {
     return static_cast<errc>(err_.load(std::memory_order_acquire));  // [X1]
@@ -205,6 +204,15 @@ class context_core {
     void operator()() const { core->cancel(errc::canceled, nullptr); }
   };
 
+  bool link(context_watcher& w) noexcept {
+    if (err_.load(std::memory_order_relaxed) != 0) return false;
+    w.previous = nullptr;
+    w.next = watchers_;
+    if (watchers_ != nullptr) watchers_->previous = &w;
+    watchers_ = &w;
+    w.linked = true;
+    return true;
+  }
   bool unlink(context_watcher& w) noexcept {
     if (!w.linked) return false;
     (w.previous != nullptr ? w.previous->next : watchers_) = w.next;
@@ -220,7 +228,7 @@ class context_core {
   std::atomic<int> err_{0};               // [X1] written once, under lock_
   std::exception_ptr cause_;              // immutable after [X1]
   context_watcher* watchers_ = nullptr;   // guarded by lock_
-  context_watcher as_child_;              // in the list of the ancestor
+  context_child as_child_{this};          // in the list of the ancestor
   chan_core* done_ = nullptr;             // closed once
   one_shot<seam> finished_;               // the whole subtree is cancelled
   std::uint64_t canceller_ = 0;           // guarded by lock_; the goroutine; 0: a plain thread
@@ -234,6 +242,7 @@ class context_core {
 
 // A function to be called when a context ends.
 struct context_function : context_watcher {
+  context_function() noexcept : context_watcher(kind::function) {}
   context_ref watched;
   std::unique_ptr<timer_function> function;
   // Handed to the goroutine that calls it, by the cancel that took it out.
@@ -270,20 +279,29 @@ void context_core::cancel(errc why, std::exception_ptr cause) {
   for (;;) {
     context_core* child = nullptr;
     std::shared_ptr<context_function> function;
+    goroutine* interrupted = nullptr;
     bool some = false;
     {
       const locked hold(lock_);
       if (context_watcher* const w = watchers_) {
         some = true;
         unlink(*w);
-        if (w->child == nullptr) {
-          function.swap(static_cast<context_function*>(w)->self);
-        } else if (w->child->try_retain()) {
-          child = w->child;
+        switch (w->what) {
+          case context_watcher::kind::child:
+            child = static_cast<context_child*>(w)->core;
+            if (!child->try_retain()) child = nullptr;
+            break;
+          case context_watcher::kind::function:
+            function.swap(static_cast<context_function*>(w)->self);
+            break;
+          case context_watcher::kind::interruption:
+            interrupted = static_cast<context_interruption*>(w)->fire();
+            break;
         }
       }
     }
     if (!some) break;
+    if (interrupted != nullptr) ready(interrupted);
     if (function != nullptr) go([f = std::move(function)] { f->function->call(); });
     if (child != nullptr) {
       child->cancel(why, cause_);
@@ -406,6 +424,27 @@ bool unwatch_context(void* watch) {
   return true;
 }
 
+context_interruption::context_interruption(const context& c) noexcept
+    : basic_interruption(context_core::cancellable_from(c.ref().get())),
+      context_watcher(kind::interruption),
+      watched_(context_core::cancellable_from(c.ref().get())) {}
+
+context_interruption::~context_interruption() {
+  if (watching_) watched_->remove(*this);
+}
+
+bool context_interruption::park(void* who, bool (*give_up)(void*), void* argument) noexcept {
+  if (watched_ == nullptr) {
+    detail::park();
+    return true;
+  }
+  if (!watching_) {
+    watching_ = true;
+    if (!watched_->add_inside(*this)) (void)fire();  // idle still: there is nobody to ready
+  }
+  return basic_interruption::park(who, give_up, argument);
+}
+
 }  // namespace detail
 
 using detail::context_core;
@@ -419,7 +458,9 @@ receiver<std::monostate> context::done() const {
 
 std::error_code context::err() const noexcept {
   const context_core* const c = context_core::cancellable_from(ref_.get());
-  return c != nullptr && c->ended() ? make_error_code(c->error()) : std::error_code();
+  if (c == nullptr || !c->ended()) return {};
+  detail::observe(detail::touch::acquire, c);
+  return make_error_code(c->error());
 }
 
 std::exception_ptr context::cause() const {

@@ -239,7 +239,10 @@ void run_main(void (*call)(void*), void* argument) {
   using task_type = task<main_task>;
   ::new (task_storage(g)) task_type(main_task{&c});
   commit(g, &invoke_in_place<task_type>, __builtin_return_address(0));
+  // From here on nobody but goroutines carries the program on.
+  sched::the_scheduler.runs.fetch_add(1, std::memory_order_relaxed);
   c.done.wait(wait_reason::run);
+  sched::the_scheduler.runs.fetch_sub(1, std::memory_order_relaxed);
   sched::register_exit_again();
   if (c.thrown != nullptr) std::rethrow_exception(c.thrown);
 }

@@ -318,7 +318,9 @@ int start_machine(processor* p) noexcept {
 void keep_signal_mask() noexcept { ::pthread_sigmask(SIG_SETMASK, nullptr, &machine_signals); }
 
 int start_service(const char* name, void* (*main)(void*)) noexcept {
-  return start_thread(name, main, nullptr, thread_stack_bytes);
+  const int error = start_thread(name, main, nullptr, thread_stack_bytes);
+  if (error == 0) sched.services.fetch_add(1, std::memory_order_relaxed);
+  return error;
 }
 
 int start_starter() noexcept {

@@ -54,13 +54,14 @@ struct alignas(64) machine {
   // was.
   processor* told_of = nullptr;
   std::uint64_t told_picks = 0;
-  processor* handed_p = nullptr;      // with it; both are written under the scheduler's lock
-  goroutine* handed = nullptr;        // a bound goroutine to run; set by whoever hands over
-  machine* spare_next = nullptr;      // guarded by the scheduler's lock
-  machine* spare_previous = nullptr;  // guarded by the scheduler's lock
-  bool is_spare = false;              // guarded by the scheduler's lock
-  bool is_live = false;               // guarded by the scheduler's lock
-  std::atomic<bool> is_asleep{true};  // runs no goroutine, and looks before it does
+  processor* handed_p = nullptr;       // with it; both are written under the scheduler's lock
+  goroutine* handed = nullptr;         // a bound goroutine to run; set by whoever hands over
+  machine* spare_next = nullptr;       // guarded by the scheduler's lock
+  machine* spare_previous = nullptr;   // guarded by the scheduler's lock
+  bool is_spare = false;               // guarded by the scheduler's lock
+  bool is_live = false;                // guarded by the scheduler's lock
+  std::atomic<std::uint64_t> naps{0};  // how often it has woken; written by its owner
+  std::atomic<bool> is_asleep{true};   // runs no goroutine, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last attempts to stop it found it,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often at the same place
   std::atomic<bool> has_stopped{false};       // will run nothing any more: the process ends

@@ -5,6 +5,7 @@
 #include "base/clock.hpp"
 #include "base/random.hpp"
 #include "sched/choice.hpp"
+#include "sched/parking.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/switch.hpp"
@@ -18,14 +19,6 @@ namespace {
 using sched::machine;
 using sched::mode;
 using sched::state;
-
-// Makes `g` runnable on the machine that is inside the runtime here.
-void ready_on(machine* m, goroutine* g) noexcept {
-  WEFT_ASSERT(g->get_status() == state::waiting);
-  g->set_status(state::runnable);
-  sched::push_next(*m->p, g);
-  sched::work_made(m);
-}
 
 // A goroutine's sleep with a deadline: lives on its stack, disarmed before that goes.
 struct alarm : sched::timer {
@@ -119,12 +112,7 @@ goroutine* prepare_park_inside(wait_reason reason) noexcept {
     }
     return sched::this_thread_record();
   }
-  goroutine* const g = m->g;
-  g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
-  g->set_status(state::waiting);
-  // relaxed: whoever finds the goroutine does so through the primitive's lock.
-  g->context.busy.store(1, std::memory_order_relaxed);
-  return g;
+  return sched::prepare_park_on(m, reason);
 }
 
 void cancel_park() noexcept {
@@ -145,8 +133,7 @@ void park() noexcept {
     sched::park_thread(sched::this_thread_record());
     return;
   }
-  sched::suspend(m, m->g);
-  sched::leave(sched::this_machine());
+  sched::park_on(m);
 }
 
 bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept {
@@ -189,7 +176,7 @@ void ready(goroutine* g) noexcept {
     return;
   }
   m = sched::enter(m);
-  ready_on(m, g);
+  sched::ready_on(m, g);
   sched::leave(m);
 }
 
@@ -198,7 +185,7 @@ void ready_inside(goroutine* g) noexcept {
   if (m == nullptr || g->how >= mode::thread) {
     ready(g);  // neither touches a processor
   } else {
-    ready_on(m, g);
+    sched::ready_on(m, g);
   }
 }
 

@@ -31,14 +31,20 @@ class basic_parker {
   basic_parker(const basic_parker&) = delete;
   basic_parker& operator=(const basic_parker&) = delete;
 
-  // Blocks: the thread, until a token is there.
-  void wait() noexcept {
-    if (word_.exchange(sleeping, std::memory_order_acq_rel) != token) {  // [K1]
-      while (word_.load(std::memory_order_acquire) != token) {           // [K2]
-        Platform::futex_wait(word_, sleeping);
+  // Blocks: the thread, until a token is there. Calls lie_down() if it has to wait: from then on
+  // only wake() can let it go on.
+  template <class F>
+  void wait(F&& lie_down) noexcept {
+    if (word_.exchange(sleeping_for_ever, std::memory_order_acq_rel) != token) {  // [K1]
+      lie_down();
+      while (word_.load(std::memory_order_acquire) != token) {  // [K2]
+        Platform::futex_wait(word_, sleeping_for_ever);
       }
     }
     consume();
+  }
+  void wait() noexcept {
+    wait([] {});
   }
 
   // The same, until `deadline_ns` at the latest. Returns: whether a token was consumed.
@@ -56,15 +62,21 @@ class basic_parker {
     return consume();  // a token that comes at the last instant counts
   }
 
-  // Lets the waiter go on, now or at its next wait().
-  void wake() noexcept {
-    if (word_.exchange(token, std::memory_order_acq_rel) == sleeping) {  // [K1] [K2]
-      Platform::futex_wake(word_, 1);
-    }
+  // Lets the waiter go on, now or at its next wait(). Returns: whether it ended a wait without a
+  // deadline.
+  bool wake() noexcept {
+    const std::uint32_t before = word_.exchange(token, std::memory_order_acq_rel);  // [K1] [K2]
+    if (before >= sleeping) Platform::futex_wake(word_, 1);
+    return before == sleeping_for_ever;
+  }
+
+  // Whether nothing but a wake() to come can let the waiter go on.
+  bool sleeps_for_ever() const noexcept {
+    return word_.load(std::memory_order_acquire) == sleeping_for_ever;
   }
 
  private:
-  enum : std::uint32_t { empty, token, sleeping };
+  enum : std::uint32_t { empty, token, sleeping, sleeping_for_ever };
 
   // An exchange, not a store: a store could linger and wipe out the token of a wake-up that comes
   // after the waiter has looked at the world again.

@@ -53,7 +53,13 @@ struct scheduler {
   std::atomic<bool> stack_shortage{false};        // a goroutine waits for memory for its stack
   bool has_starter = false;                       // guarded by lock
   std::atomic<std::uint32_t> starter_word{0};     // futex: bumped when `starting` is not empty
-  std::atomic<std::uint32_t> monitor_word{0};     // futex: 1 while the monitor sleeps deeply
+  std::atomic<std::uint32_t> monitor_word{0};     // futex: what the monitor does (monitor.cpp)
+
+  // For deadlock.cpp.
+  std::atomic<std::uint32_t> runs{0};           // calls of weft::run in progress
+  std::atomic<std::uint32_t> services{0};       // threads of ours that are not machines
+  std::atomic<std::uint64_t> thread_sleeps{0};  // of plain threads in weft, without a deadline,
+  std::atomic<std::uint64_t> thread_wakes{0};   // and how many of them have ended
 };
 
 extern constinit scheduler the_scheduler;
@@ -120,15 +126,32 @@ void wake_one(machine* m) noexcept;
 void inject(goroutine* g) noexcept;
 void wake_for_inbox() noexcept;
 
+// The monitor is to look whether anybody can still run (deadlock.cpp). Called by each thread that
+// lies down until it is woken.
+void tell_monitor() noexcept;
+inline void suspect_deadlock() noexcept {
+  if (the_scheduler.runs.load(std::memory_order_relaxed) != 0) tell_monitor();
+}
+// Returns: true if nobody can. Then that is so for ever.
+bool is_deadlocked() noexcept;
+// Whether it is worth asking: cheap, and true if it could be so.
+bool looks_deadlocked() noexcept;
+
+inline void count_nap(machine* m) noexcept {
+  m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 // Sleep until a token comes, or until the deadline; whoever ends the process sees it asleep.
 inline void sleep(machine* m) noexcept {
   m->is_asleep.store(true, std::memory_order_release);
-  m->sleep.wait();
+  m->sleep.wait(&suspect_deadlock);
+  count_nap(m);
   m->is_asleep.store(false, std::memory_order_release);
 }
 inline bool sleep_until(machine* m, std::int64_t deadline_ns) noexcept {
   m->is_asleep.store(true, std::memory_order_release);
   const bool token = m->sleep.wait_until(deadline_ns);
+  count_nap(m);
   m->is_asleep.store(false, std::memory_order_release);
   return token;
 }

@@ -34,10 +34,19 @@ void wake_thread(goroutine* g) noexcept {
         "a goroutine of a test (weft/test.hpp) was woken from outside of it: what is made in "
         "bubble() or explore() can be used only by goroutines started there");
   }
-  record_of(g)->sleep.wake();
+  if (record_of(g)->sleep.wake()) {
+    the_scheduler.thread_wakes.fetch_add(1, std::memory_order_seq_cst);
+  }
 }
 
-void park_thread(goroutine* g) noexcept { record_of(g)->sleep.wait(); }
+// A thread is counted as asleep later, and as awake earlier, than it is: while its waker is about
+// to count, that one runs itself.
+void park_thread(goroutine* g) noexcept {
+  record_of(g)->sleep.wait([] {
+    the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);
+    suspect_deadlock();
+  });
+}
 
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept {
   return record_of(g)->sleep.wait_until(deadline_ns);

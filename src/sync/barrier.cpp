@@ -34,18 +34,29 @@ void barrier_core::finish() noexcept {
   in.leave();
 }
 
-void barrier_core::wait_slow(std::uint32_t phase) {
+bool barrier_core::wait_slow(std::uint32_t phase, patience limit) {
   sched::inside in;
   if (phase_of(take_bit<seam>(word_, busy)) != phase) {  // [Y2] [Y3]
     word_.fetch_and(~busy, std::memory_order_release);   // [Y3]
     in.leave();
-    return;
+    return true;
   }
   waiter self;
+  self.primitive = this;
   self.who = prepare_park_inside(wait_reason::barrier);
   queue_.push_back(self);
   word_.fetch_and(~busy, std::memory_order_release);  // [Y3] I2: arrivals may have changed it
-  park();
+  return limit.park<seam>(self.who, &give_up, &self);
+}
+
+bool barrier_core::give_up(void* argument) noexcept {
+  waiter& self = *static_cast<waiter*>(argument);
+  barrier_core& b = *static_cast<barrier_core*>(self.primitive);
+  take_bit<seam>(b.word_, busy);  // [Y3]
+  const bool waits = self.queued;
+  if (waits) b.queue_.remove(self);
+  b.word_.fetch_and(~busy, std::memory_order_release);  // [Y3] I2
+  return waits;
 }
 
 }  // namespace weft::detail

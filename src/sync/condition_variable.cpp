@@ -32,7 +32,7 @@ void add(std::atomic<std::uint32_t>& count, std::uint32_t n) noexcept {
 
 }  // namespace
 
-bool condition_core::wait(mutex_core& m, std::int64_t deadline_ns) {
+bool condition_core::wait(mutex_core& m, patience limit) {
   waiter self;
   self.primitive = this;
   queue_lock& lock = lock_of(this);
@@ -42,9 +42,7 @@ bool condition_core::wait(mutex_core& m, std::int64_t deadline_ns) {
   add(waiting_, 1);
   lock.unlock();
   m.unlock_inside();
-  if (deadline_ns != no_deadline) return park_until(deadline_ns, &give_up, &self);
-  park();
-  return true;
+  return limit.park<seam>(self.who, &give_up, &self);
 }
 
 void condition_core::notify_slow(std::uint32_t n) noexcept {

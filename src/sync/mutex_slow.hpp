@@ -21,7 +21,7 @@ bool basic_mutex<Seam>::spin() noexcept {
 }
 
 template <class Seam>
-bool basic_mutex<Seam>::lock_slow(wait_reason reason, std::int64_t deadline_ns) {
+bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
   if (spin()) return true;
   waiter self;
   self.primitive = this;
@@ -60,11 +60,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, std::int64_t deadline_ns) 
         break;
       }
     }
-    if (deadline_ns == no_deadline) {
-      Seam::park();
-    } else if (!Seam::park_until(deadline_ns, &give_up, &self)) {
-      return false;
-    }
+    if (!limit.park<Seam>(self.who, &give_up, &self)) return false;
     if (self.granted) return true;
     on_the_way = true;
     if (spin()) {

@@ -5,20 +5,31 @@
 
 namespace weft::detail {
 
-bool once_core::begin() {
+once_core::turn once_core::begin(patience limit) {
   sched::inside in;
   const std::uint32_t state = take_bit<seam>(word_, busy) & ~busy;  // [O1] [O2]
   if (state != running) {
-    word_.store(state == idle ? running : done, std::memory_order_release);  // [O1] [O2]
+    word_.store(state == idle ? running : was_run, std::memory_order_release);  // [O1] [O2]
     in.leave();
-    return state == idle;
+    return state == idle ? turn::run : turn::done;
   }
   waiter self;
+  self.primitive = this;
   self.who = prepare_park_inside(wait_reason::once);
   queue_.push_back(self);
   word_.store(running, std::memory_order_release);  // [O2]
-  park();
-  return self.granted;
+  if (!limit.park<seam>(self.who, &give_up, &self)) return turn::gave_up;
+  return self.granted ? turn::run : turn::done;
+}
+
+bool once_core::give_up(void* argument) noexcept {
+  waiter& self = *static_cast<waiter*>(argument);
+  once_core& o = *static_cast<once_core*>(self.primitive);
+  const std::uint32_t state = take_bit<seam>(o.word_, busy) & ~busy;  // [O2]
+  const bool waits = self.queued;
+  if (waits) o.queue_.remove(self);
+  o.word_.store(state, std::memory_order_release);  // [O1] [O2]
+  return waits;
 }
 
 void once_core::finish() noexcept {
@@ -26,7 +37,7 @@ void once_core::finish() noexcept {
   sched::inside in;
   take_bit<seam>(word_, busy);  // [O2]
   while (waiter* const w = queue_.pop_front()) released.add(*w);
-  word_.store(done, std::memory_order_release);  // [O1]
+  word_.store(was_run, std::memory_order_release);  // [O1]
   released.ready_all();
   in.leave();
 }

@@ -16,7 +16,7 @@ bool semaphore_core::try_acquire_slow() noexcept {
   return got;
 }
 
-bool semaphore_core::acquire_slow(std::int64_t deadline_ns) {
+bool semaphore_core::acquire_slow(patience limit) {
   sched::inside in;
   const std::uint64_t word = take_bit<seam>(word_, busy) & ~busy;  // [V1] [V2]
   if (word >= one_permit) {
@@ -29,9 +29,7 @@ bool semaphore_core::acquire_slow(std::int64_t deadline_ns) {
   self.who = prepare_park_inside(wait_reason::semaphore);
   queue_.push_back(self);
   word_.store(waited, std::memory_order_release);  // [V2] I1
-  if (deadline_ns != no_deadline) return park_until(deadline_ns, &give_up, &self);
-  park();
-  return true;
+  return limit.park<seam>(self.who, &give_up, &self);
 }
 
 void semaphore_core::release_slow(std::ptrdiff_t n) noexcept {

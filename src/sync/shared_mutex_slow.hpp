@@ -113,7 +113,7 @@ bool basic_shared_mutex<Seam>::try_lock_slow() noexcept {
 }
 
 template <class Seam>
-bool basic_shared_mutex<Seam>::lock_slow(std::int64_t deadline_ns) {
+bool basic_shared_mutex<Seam>::lock_slow(patience limit) {
   waiter self;
   self.primitive = this;
   bool on_the_way = false;  // woken_ stands for this one
@@ -141,11 +141,7 @@ bool basic_shared_mutex<Seam>::lock_slow(std::int64_t deadline_ns) {
       writers_.push_front(self);
     }
     let_go(c);
-    if (deadline_ns == no_deadline) {
-      Seam::park();
-    } else if (!Seam::park_until(deadline_ns, &give_up_lock, &self)) {
-      return false;
-    }
+    if (!limit.park<Seam>(self.who, &give_up_lock, &self)) return false;
     if (self.granted) return true;
     on_the_way = true;
   }
@@ -236,7 +232,7 @@ bool basic_shared_mutex<Seam>::try_lock_shared() noexcept {
 }
 
 template <class Seam>
-bool basic_shared_mutex<Seam>::lock_shared_until(std::int64_t deadline_ns) {
+bool basic_shared_mutex<Seam>::lock_shared_until(patience limit) {
   if (try_lock_shared()) [[likely]]
     return true;
   for (int turn = 0; Seam::spin(turn); ++turn) {
@@ -255,9 +251,7 @@ bool basic_shared_mutex<Seam>::lock_shared_until(std::int64_t deadline_ns) {
   self.who = Seam::prepare_park_inside(wait_reason::shared_mutex_shared);
   readers_.push_back(self);
   let_go(c);
-  if (deadline_ns != no_deadline) return Seam::park_until(deadline_ns, &give_up_lock_shared, &self);
-  Seam::park();
-  return true;
+  return limit.park<Seam>(self.who, &give_up_lock_shared, &self);
 }
 
 template <class Seam>

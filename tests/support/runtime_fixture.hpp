@@ -41,7 +41,7 @@ class procs_scope {
 };
 
 // How many goroutines are parked for that reason, at some instant of the call.
-inline std::size_t count_waiting(detail::wait_reason reason) {
+inline std::size_t count_waiting(weft::detail::wait_reason reason) {
   std::size_t n = 0;
   sched::the_scheduler.records.for_each([&](const sched::goroutine& g) {
     if (g.get_status() == sched::state::waiting &&
@@ -52,7 +52,7 @@ inline std::size_t count_waiting(detail::wait_reason reason) {
   return n;
 }
 
-inline bool until_waiting(std::size_t n, detail::wait_reason reason) {
+inline bool until_waiting(std::size_t n, weft::detail::wait_reason reason) {
   return eventually([&] { return count_waiting(reason) >= n; });
 }
 

@@ -205,8 +205,8 @@ class scheduler_dump {
       if (s == sched::state::unused || ++shown > goroutines_shown) return;
       text line;
       put(line, &g) << " [" << name(s) << ", "
-                    << detail::to_string(g.reason.load(std::memory_order_relaxed)) << "], mode "
-                    << static_cast<int>(g.how) << ", busy "
+                    << weft::detail::to_string(g.reason.load(std::memory_order_relaxed))
+                    << "], mode " << static_cast<int>(g.how) << ", busy "
                     << g.context.busy.load(std::memory_order_relaxed) << ", bound to ";
       put(line, g.bound) << "\n";
       base::write_stderr(line.view());

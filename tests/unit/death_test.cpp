@@ -190,6 +190,47 @@ TEST(fatal_ends, unlock_of_what_is_not_locked) {
   }
 }
 
+// Nobody can go on: every goroutine's wait is told, and the process ends.
+TEST(fatal_ends, deadlock) {
+  struct end {
+    const char* how;
+    const char* reason;
+  };
+  for (const auto& [how, reason] : {
+           end{"receive", "chan receive"},
+           end{"send_to_nobody", "chan send"},
+           end{"nil_channel", "chan receive (nil chan)"},
+           end{"empty_select", "select (no cases)"},
+           end{"lock_twice", "mutex lock"},
+           end{"wait_for_nobody", "wait_group wait"},
+           end{"notified_by_nobody", "condition_variable wait"},
+           end{"each_other", "left"},
+           end{"bound", "chan receive"},
+           end{"after_a_timer", "chan receive"},
+           end{"stopped_timer", "chan receive"},
+           end{"after_a_crowd", "chan receive"},
+           end{"with_a_thread_that_waits_too", "chan receive"},
+           end{"after_a_thread_has_ended", "chan receive"},
+       }) {
+    const child_result r = run_program("deadlock", {.arguments = {how}});
+    EXPECT_EQ(r.status, 2) << how << r;
+    EXPECT_TRUE(r.says("all goroutines are asleep - deadlock!")) << how << r;
+    EXPECT_TRUE(r.says("goroutine 1")) << how << r;
+    EXPECT_TRUE(r.says(reason)) << how << r;
+  }
+}
+
+// Something that is not a goroutine still can let one go on.
+TEST(fatal_ends, no_deadlock_is_told_where_there_is_none) {
+  for (const char* how : {"a_thread_sends", "a_thread_comes_back_twice", "a_timer_is_set",
+                          "a_timer_of_a_context", "a_goroutine_blocks_in_the_kernel",
+                          "a_bound_goroutine_blocks_in_the_kernel", "a_signal_may_come"}) {
+    const child_result r = run_program("deadlock", {.arguments = {how}});
+    EXPECT_EQ(r.status, 0) << how << r;
+    EXPECT_EQ(r.output, "went on\n") << how << r;
+  }
+}
+
 #if !WEFT_TSAN  // ThreadSanitizer itself forbids it on any stack but a thread's first
 // The thread is the machine's, and other goroutines rely on it.
 TEST(fatal_ends, pthread_exit_in_a_goroutine) {

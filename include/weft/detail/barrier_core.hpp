@@ -52,9 +52,10 @@ class barrier_core {
   void drop() noexcept { expected_.fetch_sub(1, std::memory_order_relaxed); }  // ordered by [Y1]
   WEFT_API void finish() noexcept;
 
-  void wait(std::uint32_t phase) {
+  // Returns: false if the limit came first.
+  bool wait(std::uint32_t phase, patience limit = no_deadline) {
     const std::uint64_t word = word_.load(std::memory_order_acquire);  // [Y2]
-    if ((word & busy) != 0 || phase_of(word) == phase) wait_slow(phase);
+    return ((word & busy) == 0 && phase_of(word) != phase) || wait_slow(phase, limit);
   }
 
   bool is_waited_for() const noexcept { return !queue_.empty(); }
@@ -68,7 +69,8 @@ class barrier_core {
   static std::uint32_t phase_of(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word) >> phase_shift;
   }
-  WEFT_API void wait_slow(std::uint32_t phase);
+  WEFT_API bool wait_slow(std::uint32_t phase, patience limit);
+  static bool give_up(void* argument) noexcept;
 
   std::atomic<std::uint64_t> word_;
   std::atomic<std::uint32_t> expected_;  // of the next phase

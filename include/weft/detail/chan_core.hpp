@@ -45,7 +45,7 @@
 #include <utility>
 
 namespace weft::sched {
-class inside;
+struct machine;
 }
 
 namespace weft::detail {
@@ -103,6 +103,11 @@ struct chan_shape {
   void (*destroy)(void* element) noexcept;  // null: nothing to do
 };
 
+struct chan_word_received {
+  std::uint64_t word;
+  chan_outcome outcome;
+};
+
 class WEFT_API chan_core {
  public:
   // Throws: std::length_error, std::bad_alloc.
@@ -118,6 +123,9 @@ class WEFT_API chan_core {
   chan_outcome send(void* element);
   // Fills `element`. Returns: done or closed.
   chan_outcome receive(void* element);
+  // The same for elements of one word, which most are. Requires: those of this channel are.
+  chan_outcome send_word(std::uint64_t word);
+  chan_word_received receive_word();
   chan_outcome try_send(void* element);
   chan_outcome try_receive(void* element);
   // try_send for a caller that is inside the runtime: a timer.
@@ -148,8 +156,9 @@ class WEFT_API chan_core {
   ~chan_core() = default;
   void destroy() noexcept;
 
+  bool try_lock() noexcept { return lock_.exchange(1, std::memory_order_acquire) == 0; }  // [N1]
   void lock() noexcept {
-    if (lock_.exchange(1, std::memory_order_acquire) != 0) [[unlikely]]  // [N1]
+    if (!try_lock()) [[unlikely]]
       lock_slow();
   }
   void lock_slow() noexcept;
@@ -169,6 +178,9 @@ class WEFT_API chan_core {
     flags_.store(flags() & ~f, std::memory_order_relaxed);
   }
 
+  std::uint64_t& word_slot(std::size_t i) noexcept {
+    return reinterpret_cast<std::uint64_t*>(this + 1)[i];
+  }
   std::byte* slot(std::size_t i) noexcept {
     return reinterpret_cast<std::byte*>(this + 1) + i * shape_.words * chan_word;
   }
@@ -185,7 +197,13 @@ class WEFT_API chan_core {
     return as == side::senders ? send_locked(element, served) : receive_locked(element, served);
   }
   template <side as>
-  chan_outcome perform_or_wait(void* element, sched::inside& in);
+  chan_outcome perform_or_wait(void* element);
+  template <side as>
+  chan_outcome perform_or_wait_here(sched::machine* m, void* element);
+  chan_outcome send_word_here(sched::machine* m, std::uint64_t word);
+  chan_word_received receive_word_here(sched::machine* m);
+  chan_outcome send_word_slow(std::uint64_t word);
+  chan_word_received receive_word_slow();
   chan_outcome perform_now(side as, void* element);
   chan_outcome perform_inside(side as, void* element) noexcept;
   chan_waiter* take_locked(side s) noexcept;

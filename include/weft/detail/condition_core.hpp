@@ -31,9 +31,9 @@ class condition_core {
   condition_core(const condition_core&) = delete;
   condition_core& operator=(const condition_core&) = delete;
 
-  // Unlocks m, waits to be notified, and returns without it. Returns: false if the deadline came
+  // Unlocks m, waits to be notified, and returns without it. Returns: false if the limit came
   // first.
-  WEFT_API bool wait(mutex_core& m, std::int64_t deadline_ns);
+  WEFT_API bool wait(mutex_core& m, patience limit);
 
   void notify_one() noexcept {
     if (is_waited_for()) notify_slow(1);

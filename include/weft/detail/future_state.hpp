@@ -36,10 +36,10 @@ class future_state_base {
     done_.wait(wait_reason::future);
     observe(touch::acquire, this);
   }
-  bool wait_until(std::int64_t deadline_ns) {
+  bool wait_until(patience limit) {
     observe(touch::arrive, this, "wait with timeout");
-    const bool happened = done_.wait_until(wait_reason::future, deadline_ns);
-    observe(touch::acquire, this);
+    const bool happened = done_.wait_until(wait_reason::future, limit);
+    if (happened) observe(touch::acquire, this);
     return happened;
   }
 

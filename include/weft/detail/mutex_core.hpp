@@ -61,9 +61,9 @@ class basic_mutex {
     if (!try_lock()) [[unlikely]]
       lock_slow(reason, no_deadline);
   }
-  // Returns: false if `deadline_ns` came first.
-  bool lock_until(std::int64_t deadline_ns, wait_reason reason = wait_reason::mutex) {
-    return try_lock() || lock_slow(reason, deadline_ns);
+  // Returns: false if the limit came first.
+  bool lock_until(patience limit, wait_reason reason = wait_reason::mutex) {
+    return try_lock() || lock_slow(reason, limit);
   }
   void unlock() noexcept {
     std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
@@ -88,7 +88,7 @@ class basic_mutex {
 
   using waiter = basic_waiter<Seam>;
 
-  WEFT_API bool lock_slow(wait_reason reason, std::int64_t deadline_ns);
+  WEFT_API bool lock_slow(wait_reason reason, patience limit);
   WEFT_API void unlock_slow() noexcept;
   bool spin() noexcept;
   std::uint32_t wake_if_due() const noexcept { return queue_.empty() || woken_ ? 0 : wake; }

@@ -27,18 +27,26 @@ class once_core {
   once_core(const once_core&) = delete;
   once_core& operator=(const once_core&) = delete;
 
-  bool is_done() const noexcept { return word_.load(std::memory_order_acquire) == done; }  // [O1]
-  // Returns: true if the caller has to run the function and then call finish() or fail().
+  bool is_done() const noexcept {
+    return word_.load(std::memory_order_acquire) == was_run;
+  }  // [O1]
+  enum class turn : std::uint8_t {
+    run,   // the caller has to run the function and then call finish() or fail()
+    done,  // it has been run
+    gave_up,
+  };
   // Blocks: the goroutine, while another one runs it.
-  WEFT_API bool begin();
+  WEFT_API turn begin(patience limit);
   WEFT_API void finish() noexcept;
   WEFT_API void fail() noexcept;
 
  private:
   static constexpr std::uint32_t idle = 0;
   static constexpr std::uint32_t running = 1;
-  static constexpr std::uint32_t done = 2;
+  static constexpr std::uint32_t was_run = 2;
   static constexpr std::uint32_t busy = 4;
+
+  static bool give_up(void* argument) noexcept;
 
   std::atomic<std::uint32_t> word_{idle};
   wait_queue queue_;  // guarded by busy

@@ -26,6 +26,7 @@
 #pragma once
 
 #include <weft/detail/park.hpp>
+#include <weft/detail/patience.hpp>
 
 #include <cstdint>
 
@@ -61,16 +62,15 @@ class one_shot {
     if (!is_set()) wait_slow(reason, no_deadline);
   }
 
-  // Returns: false if `deadline_ns` came first.
-  bool wait_until(wait_reason reason, std::int64_t deadline_ns) {
-    return is_set() || wait_slow(reason, deadline_ns);
+  // Returns: false if the limit came first.
+  bool wait_until(wait_reason reason, patience limit) {
+    return is_set() || wait_slow(reason, limit);
   }
 
  private:
   static constexpr std::uintptr_t pending = 0;
   static constexpr std::uintptr_t happened = 1;
   static constexpr std::uintptr_t abandoned = 2;
-  static constexpr std::int64_t no_deadline = INT64_MAX;
 
   struct node {
     node* next = nullptr;
@@ -94,7 +94,7 @@ class one_shot {
     return true;
   }
 
-  bool wait_slow(wait_reason reason, std::int64_t deadline_ns) {
+  bool wait_slow(wait_reason reason, patience limit) {
     node self;
     self.who = Seam::prepare_park(reason);
     self.event = this;
@@ -102,11 +102,7 @@ class one_shot {
       Seam::cancel_park();
       return true;
     }
-    if (deadline_ns == no_deadline) {
-      Seam::park();
-      return true;
-    }
-    return Seam::park_until(deadline_ns, &give_up, &self);
+    return limit.park<Seam>(self.who, &give_up, &self);
   }
 
   static void ready_all(node* list) noexcept {

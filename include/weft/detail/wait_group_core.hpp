@@ -24,6 +24,7 @@
 #pragma once
 
 #include <weft/detail/park.hpp>
+#include <weft/detail/patience.hpp>
 
 #include <cstdint>
 
@@ -71,16 +72,15 @@ class wait_group_core {
     if (!is_zero()) wait_slow(reason, no_deadline);
   }
 
-  // Returns: false if `deadline_ns` passed first.
-  bool wait_until(wait_reason reason, std::int64_t deadline_ns) {
-    return is_zero() || wait_slow(reason, deadline_ns);
+  // Returns: false if the limit came first.
+  bool wait_until(wait_reason reason, patience limit) {
+    return is_zero() || wait_slow(reason, limit);
   }
 
  private:
   static constexpr std::uint64_t locked = 1;
   static constexpr std::uint64_t waited = 2;
   static constexpr int count_shift = 32;
-  static constexpr std::int64_t no_deadline = INT64_MAX;
 
   struct node {
     node* next = nullptr;
@@ -108,7 +108,7 @@ class wait_group_core {
     return false;
   }
 
-  bool wait_slow(wait_reason reason, std::int64_t deadline_ns) {
+  bool wait_slow(wait_reason reason, patience limit) {
     node self;
     self.who = Seam::prepare_park(reason);
     self.core = this;
@@ -133,11 +133,7 @@ class wait_group_core {
       }
       waiters_ = &self;  // the counter moved; look again
     }
-    if (deadline_ns == no_deadline) {
-      Seam::park();
-      return true;
-    }
-    return Seam::park_until(deadline_ns, &give_up, &self);
+    return limit.park<Seam>(self.who, &give_up, &self);
   }
 
   // The counter is 0, and perhaps its last done is still about to release earlier waiters (I2).

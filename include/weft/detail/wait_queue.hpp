@@ -10,18 +10,17 @@
 //   I1  A waiter is in its queue exactly while `queued`.
 //   I2  Whoever takes a waiter out readies it, exactly once, after letting go of the queue; until
 //       then the waiter, but no longer the primitive, may be used. A waiter whose time is up takes
-//       itself out, in park_until's give_up.
+//       itself out, in a give_up (patience.hpp).
 #pragma once
 
 #include <weft/detail/park.hpp>
+#include <weft/detail/patience.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <type_traits>
 
 namespace weft::detail {
-
-inline constexpr std::int64_t no_deadline = INT64_MAX;
 
 template <class Seam>
 struct basic_waiter {

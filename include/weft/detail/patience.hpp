@@ -1,0 +1,50 @@
+// patience.hpp: how long a wait may last: for ever, until a time, or until something interrupts it.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/park.hpp>
+
+#include <cstdint>
+
+namespace weft::detail {
+
+inline constexpr std::int64_t no_deadline = INT64_MAX;
+
+// What can end waits besides the primitive they are for: interruption.hpp.
+class interrupter {
+ public:
+  interrupter(const interrupter&) = delete;
+  interrupter& operator=(const interrupter&) = delete;
+
+  // Park, with the meaning of park_until: give_up is called when something interrupts. `who` is
+  // what prepare_park returned.
+  virtual bool park(void* who, bool (*give_up)(void*), void* argument) noexcept = 0;
+
+ protected:
+  interrupter() = default;
+  ~interrupter() = default;
+};
+
+class patience {
+ public:
+  // For ever, if it is no_deadline.
+  constexpr explicit(false) patience(std::int64_t deadline_ns) noexcept
+      : deadline_ns_(deadline_ns) {}
+  explicit patience(interrupter& by) noexcept : by_(&by) {}
+
+  // Parks until ready(), or until this is at its end and give_up(argument) returns true.
+  // Requires: prepare_park, which returned `who`. Returns: false if it gave up.
+  template <class Seam>
+  bool park(typename Seam::waiter who, bool (*give_up)(void*), void* argument) const noexcept {
+    if (by_ != nullptr) return by_->park(who, give_up, argument);
+    if (deadline_ns_ != no_deadline) return Seam::park_until(deadline_ns_, give_up, argument);
+    Seam::park();
+    return true;
+  }
+
+ private:
+  std::int64_t deadline_ns_ = no_deadline;
+  interrupter* by_ = nullptr;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,120 @@
+// deadlock.cpp: finds out that nobody will ever run again.
+//
+// The monitor asks when a thread has lain down without a deadline while weft::run is on. The answer
+// must never be a false yes, so everything that could wake a goroutine has to be known to be asleep
+// at one instant:
+//
+//   machines        each of them sleeps without a deadline and has no token; so no goroutine runs,
+//                   and none is in a blocking call
+//   queues, timers  are empty
+//   plain threads   the process has no threads but ours and those that wait in weft, without a
+//                   deadline
+//   signals         nobody has installed a handler for one that comes from outside
+//
+// A thread that runs could change any of these while we look. But a thread that is seen asleep
+// twice, and has not woken in between (naps, thread_wakes), was asleep all the time between. So
+// everybody is looked at, and then everybody once more: if nothing has changed, then all of them
+// were asleep at the instant between the two looks, and nobody was left to wake anybody.
+#include "base/clock.hpp"
+#include "base/sanitizer.hpp"
+#include "sched/scheduler.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <mutex>
+#include <unistd.h>
+
+namespace weft::sched {
+namespace {
+
+scheduler& sched = the_scheduler;
+
+// Returns: the number of threads of this process, or 0 if it cannot be told.
+std::uint64_t count_threads() noexcept {
+  const int file = ::open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char text[1024];
+  const ssize_t n = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  // "pid (name) state ...": the number is the 18th field after the name, which may contain
+  // anything.
+  const char* at = std::strrchr(text, ')');
+  for (int field = 0; field < 18 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
+  return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
+}
+
+// Whether a signal from outside would run code of somebody else's.
+bool signals_are_handled() noexcept {
+  for (int s = 1; s < NSIG; ++s) {
+    switch (s) {
+      case SIGSEGV:
+      case SIGBUS:
+      case SIGFPE:
+      case SIGILL:
+      case SIGTRAP:
+      case SIGSYS:
+      case SIGABRT:
+        continue;  // what a thread does to itself
+      default:
+        break;
+    }
+    struct sigaction action{};
+    if (::sigaction(s, nullptr, &action) != 0) continue;
+    if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) return true;
+  }
+  return false;
+}
+
+struct look {
+  bool all_asleep = false;
+  std::uint64_t naps = 0;
+  std::uint64_t thread_sleeps = 0;
+  std::uint64_t thread_wakes = 0;
+  std::uint64_t machines = 0;
+  bool operator==(const look&) const = default;
+};
+
+look look_at_all() noexcept {
+  look l;
+  l.thread_wakes = sched.thread_wakes.load(std::memory_order_seq_cst);
+  l.thread_sleeps = sched.thread_sleeps.load(std::memory_order_seq_cst);
+  const std::lock_guard hold(sched.lock);
+  l.all_asleep = sched.starting == nullptr;
+  for (std::uint32_t i = 0; i < sched.machines_made; ++i) {
+    const machine* const m = sched.machine_table[i].load(std::memory_order_relaxed);
+    if (!m->is_live) continue;
+    ++l.machines;
+    // Acquires: if it has been awake since the last look, its naps show that.
+    l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever();
+    l.naps += m->naps.load(std::memory_order_relaxed);
+  }
+  return l;
+}
+
+}  // namespace
+
+bool looks_deadlocked() noexcept {
+  return sched.runs.load(std::memory_order_relaxed) != 0 &&
+         sched.idle_count.load(std::memory_order_relaxed) >=
+             sched.procs.load(std::memory_order_relaxed) &&
+         !sched.stopping.load(std::memory_order_relaxed) && earliest_timer_hint() == base::never &&
+         !work_waits_hint();
+}
+
+bool is_deadlocked() noexcept {
+  const look first = look_at_all();
+  if (!first.all_asleep) return false;
+  const std::uint64_t services =
+      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has one of its own
+  const std::uint64_t in_weft = first.thread_sleeps - first.thread_wakes;
+  const bool nobody_else =
+      count_threads() == first.machines + services + in_weft && !signals_are_handled();
+  return nobody_else && looks_deadlocked() && look_at_all() == first;
+}
+
+}  // namespace weft::sched

@@ -1,0 +1,43 @@
+// parking.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds long.
+// Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
+// machine.
+#pragma once
+
+#include "base/check.hpp"
+#include "sched/scheduler.hpp"
+#include "sched/switch.hpp"
+
+#include <weft/detail/park.hpp>
+
+namespace weft::sched {
+
+// Makes a goroutine runnable, to run next here; or wakes the thread it stands for.
+[[gnu::always_inline]] inline void ready_on(machine* m, goroutine* g) noexcept {
+  if (g->how >= mode::thread) [[unlikely]] {
+    wake_thread(g);
+    return;
+  }
+  WEFT_ASSERT(g->get_status() == state::waiting);
+  g->set_status(state::runnable);
+  push_next(*m->p, g);
+  work_made(m);
+}
+
+// Marks the goroutine that runs here as waiting. Returns: it.
+[[gnu::always_inline]] inline goroutine* prepare_park_on(machine* m,
+                                                         detail::wait_reason reason) noexcept {
+  goroutine* const g = m->g;
+  g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
+  g->set_status(state::waiting);
+  // relaxed: whoever finds the goroutine does so through the primitive's lock.
+  g->context.busy.store(1, std::memory_order_relaxed);
+  return g;
+}
+
+// Parks, and leaves the runtime when it goes on.
+[[gnu::always_inline]] inline void park_on(machine* m) noexcept {
+  suspend(m, m->g);
+  leave(this_machine());
+}
+
+}  // namespace weft::sched
