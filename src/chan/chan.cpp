@@ -3,6 +3,7 @@
 #include <weft/detail/chan_core.hpp>
 #include <weft/select.hpp>
 
+#include "chan/locked.hpp"
 #include "sched/inside.hpp"
 #include "sched/parking.hpp"
 
@@ -46,7 +47,7 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
 void chan_core::destroy() noexcept {
   if (shape_.destroy != nullptr) {
     for (std::size_t n = count(); n != 0; --n, head_ = head_ + 1 == capacity_ ? 0 : head_ + 1) {
-      shape_.destroy(slot(head_));
+      shape_.destroy(slot<false>(head_));
     }
     while (returned_ != nullptr) {
       chan_box_base* const box = std::exchange(returned_, returned_->next);
@@ -66,115 +67,21 @@ void chan_core::lock_slow() noexcept {
   } while (lock_.exchange(1, std::memory_order_acquire) != 0);  // [N1]
 }
 
-// ---- Queues and ring, under the lock ----
-
-[[gnu::always_inline]] inline void chan_core::copy(void* to, const void* from) const noexcept {
-  // Word by word, as most elements have one.
-  auto* const out = static_cast<std::byte*>(to);
-  const auto* const in = static_cast<const std::byte*>(from);
-  std::memcpy(out, in, chan_word);
-  for (std::size_t i = 1; i < shape_.words; ++i) [[unlikely]] {
-    std::memcpy(out + i * chan_word, in + i * chan_word, chan_word);
-  }
-}
-
-[[gnu::always_inline]] inline void chan_core::push_ring_locked(const void* element) noexcept {
-  copy(slot(tail_), element);
-  tail_ = tail_ + 1 == capacity_ ? 0 : tail_ + 1;
-  count_.store(count() + 1, std::memory_order_relaxed);
-}
-
-[[gnu::always_inline]] inline void chan_core::pop_ring_locked(void* element) noexcept {
-  copy(element, slot(head_));
-  head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
-  count_.store(count() - 1, std::memory_order_relaxed);
-}
-
-void chan_core::push_locked(side s, chan_waiter* w) noexcept {
-  chan_queue& q = queue(s);
-  w->next = nullptr;
-  w->previous = q.tail;
-  w->queued = true;
-  (q.tail != nullptr ? q.tail->next : q.head) = w;
-  q.tail = w;
-  set_flag(flag_of(s));
-}
-
-void chan_core::remove_locked(side s, chan_waiter* w) noexcept {
-  chan_queue& q = queue(s);
-  (w->previous != nullptr ? w->previous->next : q.head) = w->next;
-  (w->next != nullptr ? w->next->previous : q.tail) = w->previous;
-  w->queued = false;
-  if (q.head == nullptr) clear_flag(flag_of(s));
-}
-
-// Takes the first waiter that can still be had.
-chan_waiter* chan_core::take_locked(side s) noexcept {
-  while (chan_waiter* const w = queue(s).head) {
-    remove_locked(s, w);
-    // A select's: its owner finds it gone; if the claim fails, somebody else was first.
-    if (w->set == nullptr || w->set->claim(w->index + 1)) return w;
-  }
-  return nullptr;
-}
-
-chan_outcome chan_core::send_locked(void* element, chan_waiter*& served) noexcept {
-  if ((flags() & is_closed) != 0) return chan_outcome::closed;
-  if ((flags() & has_receivers) != 0) {
-    if (chan_waiter* const w = take_locked(side::receivers)) {
-      copy(w->element, element);
-      w->done = true;
-      served = w;
-      return chan_outcome::done;
-    }
-  }
-  if (count() < capacity_) {
-    push_ring_locked(element);
-    return chan_outcome::done;
-  }
-  return chan_outcome::would_wait;
-}
-
-chan_outcome chan_core::receive_locked(void* element, chan_waiter*& served) noexcept {
-  if ((flags() & has_returned) != 0) {
-    std::memcpy(element, &returned_, sizeof returned_);
-    returned_ = returned_->next;
-    returned_count_.store(returned_count_.load(std::memory_order_relaxed) - 1,
-                          std::memory_order_relaxed);
-    if (returned_ == nullptr) clear_flag(has_returned);
-    return chan_outcome::done;
-  }
-  if (count() != 0) {
-    pop_ring_locked(element);
-    if ((flags() & has_senders) != 0) {
-      if (chan_waiter* const w = take_locked(side::senders)) {
-        push_ring_locked(w->element);
-        w->done = true;
-        served = w;
-      }
-    }
-    return chan_outcome::done;
-  }
-  if ((flags() & has_senders) != 0) {
-    if (chan_waiter* const w = take_locked(side::senders)) {
-      copy(element, w->element);
-      w->done = true;
-      served = w;
-      return chan_outcome::done;
-    }
-  }
-  return (flags() & is_closed) != 0 ? chan_outcome::closed : chan_outcome::would_wait;
-}
-
 // ---- Operations ----
+
+chan_outcome chan_core::perform_locked(side as, void* element, chan_waiter*& served) noexcept {
+  return as == side::senders ? send_locked<false>(element, served)
+                             : receive_locked<false>(element, served);
+}
 
 // On a machine: inside, with the lock; neither afterwards. A simulation never runs on one, so there
 // is nothing to observe.
-template <chan_core::side as>
+template <chan_core::side as, bool one_word>
 [[gnu::always_inline]] inline chan_outcome chan_core::perform_or_wait_here(sched::machine* m,
                                                                            void* element) {
   chan_waiter* served = nullptr;
-  const chan_outcome outcome = perform_locked(as, element, served);
+  const chan_outcome outcome = as == side::senders ? send_locked<one_word>(element, served)
+                                                   : receive_locked<one_word>(element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
     if (served != nullptr) sched::ready_on(m, served->who);
@@ -197,7 +104,7 @@ chan_outcome chan_core::perform_or_wait(void* element) {
   if (sched::machine* m = sched::this_machine()) {
     m = sched::enter(m);
     lock();
-    return perform_or_wait_here<as>(m, element);
+    return perform_or_wait_here<as, false>(m, element);
   }
   observe(touch::release, this, as == side::senders ? "send" : "receive");
   chan_waiter* served = nullptr;
@@ -233,9 +140,7 @@ chan_outcome chan_core::send_word(std::uint64_t word) {
     return send_word_slow(word);
   if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_)
     return send_word_here(m, word);
-  word_slot(tail_) = word;
-  tail_ = tail_ + 1 == capacity_ ? 0 : tail_ + 1;
-  count_.store(count() + 1, std::memory_order_relaxed);
+  push_ring_locked<true>(&word);
   unlock();
   sched::leave(m);
   return chan_outcome::done;
@@ -248,20 +153,19 @@ chan_word_received chan_core::receive_word() {
   if (!try_lock()) [[unlikely]]
     return receive_word_slow();
   if ((flags() & (has_senders | has_returned)) != 0 || count() == 0) return receive_word_here(m);
-  const std::uint64_t word = word_slot(head_);
-  head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
-  count_.store(count() - 1, std::memory_order_relaxed);
+  std::uint64_t word = 0;
+  pop_ring_locked<true>(&word);
   unlock();
   sched::leave(m);
   return {word, chan_outcome::done};
 }
 
 [[gnu::noinline]] chan_outcome chan_core::send_word_here(sched::machine* m, std::uint64_t word) {
-  return perform_or_wait_here<side::senders>(m, &word);
+  return perform_or_wait_here<side::senders, true>(m, &word);
 }
 [[gnu::noinline]] chan_word_received chan_core::receive_word_here(sched::machine* m) {
   std::uint64_t word = 0;
-  const chan_outcome outcome = perform_or_wait_here<side::receivers>(m, &word);
+  const chan_outcome outcome = perform_or_wait_here<side::receivers, true>(m, &word);
   return {word, outcome};
 }
 

@@ -13,7 +13,10 @@
 // rest when it runs again. Between the two, others find them, fail to claim the set and drop them.
 #include <weft/detail/select_core.hpp>
 
+#include "chan/locked.hpp"
+#include "sched/choice.hpp"
 #include "sched/inside.hpp"
+#include "sched/parking.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -21,28 +24,40 @@
 namespace weft::detail {
 namespace {
 
-bool seems_ready(const select_case& c) noexcept {
+using sched::machine;
+
+[[gnu::always_inline]] inline bool seems_ready(const select_case& c) noexcept {
   if (c.channel == nullptr) return false;
   return c.what == select_case::kind::send ? c.channel->could_send() : c.channel->could_receive();
 }
 
+std::uint32_t choose(machine* m, std::uint32_t n) noexcept {
+  return m != nullptr ? sched::choose(*m->p, sched::choice::ready_case, n) : choose_inside(n);
+}
+
 // Each of those that seem to be ready has the same chance. Returns: an index, or `none`.
-std::size_t choose_ready(std::span<select_case* const> cases) noexcept {
+[[gnu::always_inline]] inline std::size_t choose_ready(
+    machine* m, std::span<select_case* const> cases) noexcept {
   std::size_t chosen = chan_select::none;
   std::uint32_t ready = 0;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     if (!seems_ready(*cases[i])) continue;
     ++ready;
-    if (ready == 1 || choose_inside(ready) == 0) chosen = i;
+    if (ready == 1 || choose(m, ready) == 0) chosen = i;
   }
   return chosen;
 }
 
+void ready_from(machine* m, chan_waiter* served) noexcept {
+  if (served == nullptr) return;
+  m != nullptr ? sched::ready_on(m, served->who) : ready_inside(served->who);
+}
+
 bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
 
-void observe_all(touch how, std::span<select_case* const> cases) noexcept {
-  if (!simulating.load(std::memory_order_relaxed)) [[likely]]
-    return;
+// A simulation never runs on a machine.
+void observe_all(const machine* m, touch how, std::span<select_case* const> cases) noexcept {
+  if (m != nullptr) return;
   for (const select_case* const c : cases) {
     if (c->channel != nullptr) {
       observe(how, c->channel, c->what == select_case::kind::send ? "select send" : "select recv");
@@ -60,12 +75,17 @@ bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept 
 
 // Without locks but for that of the case that seems to be ready. Inside. Returns: `none` if there
 // was none, or it was too late.
-std::size_t chan_select::take_ready(std::span<select_case* const> cases) noexcept {
-  const std::size_t chosen = choose_ready(cases);
+[[gnu::always_inline]] inline std::size_t chan_select::take_ready(
+    machine* m, std::span<select_case* const> cases) noexcept {
+  const std::size_t chosen = choose_ready(m, cases);
   if (chosen == none) return none;
   select_case& c = *cases[chosen];
-  c.outcome = c.channel->perform_inside(side_of(c), c.element);
-  return c.outcome != chan_outcome::would_wait ? chosen : none;
+  chan_waiter* served = nullptr;
+  c.channel->lock();
+  const bool taken = perform_locked(c, served);
+  c.channel->unlock();
+  ready_from(m, served);
+  return taken ? chosen : none;
 }
 
 // Returns: how many different channels there are.
@@ -75,9 +95,13 @@ std::size_t chan_select::lock_all(std::span<select_case* const> cases,
   for (const select_case* const c : cases) {
     if (c->channel != nullptr) channels[n++] = c->channel;
   }
-  if (n == 2 && channels[0] > channels[1]) std::swap(channels[0], channels[1]);
-  if (n > 2) std::sort(channels, channels + n);
-  n = static_cast<std::size_t>(std::unique(channels, channels + n) - channels);
+  if (n == 2) {
+    if (channels[0] > channels[1]) std::swap(channels[0], channels[1]);
+    if (channels[0] == channels[1]) n = 1;
+  } else if (n > 2) {
+    std::sort(channels, channels + n);
+    n = static_cast<std::size_t>(std::unique(channels, channels + n) - channels);
+  }
   for (std::size_t i = 0; i < n; ++i) channels[i]->lock();
   return n;
 }
@@ -87,60 +111,61 @@ void chan_select::unlock_all(chan_core* const* channels, std::size_t n) noexcept
 }
 
 // Requires: inside, all locks, which are dropped if a case was ready.
-std::size_t chan_select::take_ready_locked(std::span<select_case* const> cases,
+std::size_t chan_select::take_ready_locked(machine* m, std::span<select_case* const> cases,
                                            chan_core* const* channels, std::size_t n) noexcept {
   chan_waiter* served = nullptr;
-  std::size_t chosen = choose_ready(cases);
+  std::size_t chosen = choose_ready(m, cases);
   // A waiter that seems to be there may belong to a select that has been claimed elsewhere. Taking
   // it away made that channel look as it is, so this ends.
-  while (chosen != none && !perform_locked(*cases[chosen], served)) chosen = choose_ready(cases);
+  while (chosen != none && !perform_locked(*cases[chosen], served)) chosen = choose_ready(m, cases);
   if (chosen == none) return none;
   unlock_all(channels, n);
-  if (served != nullptr) ready_inside(served->who);
+  ready_from(m, served);
   return chosen;
 }
 
 std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** scratch) {
-  observe_all(touch::release, cases);
   sched::inside in;
-  std::size_t taken = take_ready(cases);
+  observe_all(in.here(), touch::release, cases);
+  std::size_t taken = take_ready(in.here(), cases);
   if (taken == none && cases.size() > 1) {
     // One after the other they were not ready; now all at once.
     const std::size_t n = lock_all(cases, scratch);
-    taken = take_ready_locked(cases, scratch, n);
+    taken = take_ready_locked(in.here(), cases, scratch, n);
     if (taken == none) unlock_all(scratch, n);
   }
   in.leave();
-  observe_all(touch::acquire, cases);
+  observe_all(in.here(), touch::acquire, cases);
   return taken;
 }
 
 std::size_t chan_select::wait(std::span<select_case* const> cases, chan_core** scratch,
                               std::int64_t deadline_ns) {
-  observe_all(touch::release, cases);
   sched::inside in;
-  std::size_t taken = take_ready(cases);
+  observe_all(in.here(), touch::release, cases);
+  std::size_t taken = take_ready(in.here(), cases);
   if (taken == none) {
     const std::size_t n = lock_all(cases, scratch);
-    taken = take_ready_locked(cases, scratch, n);
+    taken = take_ready_locked(in.here(), cases, scratch, n);
     if (taken == none) {
-      taken = wait_in_queues(cases, scratch, n, deadline_ns);
-      observe_all(touch::acquire, cases);
+      taken = wait_in_queues(in.here(), cases, scratch, n, deadline_ns);
+      observe_all(in.here(), touch::acquire, cases);
       return taken;
     }
   }
   in.leave();
-  observe_all(touch::acquire, cases);
+  observe_all(in.here(), touch::acquire, cases);
   return taken;
 }
 
 // Requires: inside, all locks. Outside afterwards.
-std::size_t chan_select::wait_in_queues(std::span<select_case* const> cases,
+std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const> cases,
                                         chan_core* const* channels, std::size_t n,
                                         std::int64_t deadline_ns) {
   wait_set set;
+  const wait_reason reason = cases.empty() ? wait_reason::select_empty : wait_reason::select;
   goroutine* const self =
-      prepare_park_inside(cases.empty() ? wait_reason::select_empty : wait_reason::select);
+      m != nullptr ? sched::prepare_park_on(m, reason) : prepare_park_inside(reason);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     select_case& c = *cases[i];
     if (c.channel == nullptr) continue;
@@ -151,14 +176,21 @@ std::size_t chan_select::wait_in_queues(std::span<select_case* const> cases,
     c.channel->push_locked(side_of(c), &c.waiter);
   }
   unlock_all(channels, n);
-  if (deadline_ns == no_deadline) {
-    park();
-  } else {
+  if (deadline_ns != no_deadline) {
     park_until(deadline_ns, &give_up, &set);
+    sched::inside again;
+    m = again.here();
+  } else if (m != nullptr) {
+    sched::suspend(m, m->g);
+    m = sched::this_machine();
+  } else {
+    park();
   }
+  // Inside again.
   const std::uint32_t fired = set.fired.load(std::memory_order_acquire);  // [N2]
   const std::size_t taken = fired == wait_set::timeout ? none : fired - 1;
   leave_queues(cases, taken);
+  if (m != nullptr) sched::leave(m);
   if (taken != none) {
     select_case& c = *cases[taken];
     c.outcome = c.waiter.done ? chan_outcome::done : chan_outcome::closed;
@@ -167,8 +199,6 @@ std::size_t chan_select::wait_in_queues(std::span<select_case* const> cases,
 }
 
 void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept {
-  if (cases.size() == 1 && taken == 0) return;
-  sched::inside in;
   for (std::size_t i = 0; i < cases.size(); ++i) {
     select_case& c = *cases[i];
     if (c.channel == nullptr || i == taken) continue;
@@ -176,7 +206,6 @@ void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t 
     if (c.waiter.queued) c.channel->remove_locked(side_of(c), &c.waiter);
     c.channel->unlock();
   }
-  in.leave();
 }
 
 }  // namespace weft::detail

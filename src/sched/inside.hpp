@@ -15,6 +15,8 @@ class inside {
   inside(const inside&) = delete;
   inside& operator=(const inside&) = delete;
 
+  machine* here() const noexcept { return m_; }
+
   // Once, unless the caller parks, which leaves too.
   [[gnu::always_inline]] void leave() noexcept {
     if (m_ != nullptr) sched::leave(m_);

@@ -178,27 +178,29 @@ class WEFT_API chan_core {
     flags_.store(flags() & ~f, std::memory_order_relaxed);
   }
 
-  std::uint64_t& word_slot(std::size_t i) noexcept {
-    return reinterpret_cast<std::uint64_t*>(this + 1)[i];
-  }
+  // `one_word`: it is known that elements have one.
+  template <bool one_word>
   std::byte* slot(std::size_t i) noexcept {
-    return reinterpret_cast<std::byte*>(this + 1) + i * shape_.words * chan_word;
+    return reinterpret_cast<std::byte*>(this + 1) + i * (one_word ? 1 : shape_.words) * chan_word;
   }
+  template <bool one_word>
   void copy(void* to, const void* from) const noexcept;
+  template <bool one_word>
   void push_ring_locked(const void* element) noexcept;
+  template <bool one_word>
   void pop_ring_locked(void* element) noexcept;
 
   // Under the lock. The waiter that was served, if any, has to be readied after the unlock.
+  template <bool one_word>
   chan_outcome send_locked(void* element, chan_waiter*& served) noexcept;
+  template <bool one_word>
   chan_outcome receive_locked(void* element, chan_waiter*& served) noexcept;
   enum class side : std::uint8_t { receivers, senders };
   // As one of that side: senders send, receivers receive.
-  chan_outcome perform_locked(side as, void* element, chan_waiter*& served) noexcept {
-    return as == side::senders ? send_locked(element, served) : receive_locked(element, served);
-  }
+  chan_outcome perform_locked(side as, void* element, chan_waiter*& served) noexcept;
   template <side as>
   chan_outcome perform_or_wait(void* element);
-  template <side as>
+  template <side as, bool one_word>
   chan_outcome perform_or_wait_here(sched::machine* m, void* element);
   chan_outcome send_word_here(sched::machine* m, std::uint64_t word);
   chan_word_received receive_word_here(sched::machine* m);

@@ -41,13 +41,14 @@ class WEFT_API chan_select {
                                              : chan_core::side::receivers;
   }
   static bool perform_locked(select_case& c, chan_waiter*& served) noexcept;
-  static std::size_t take_ready(std::span<select_case* const> cases) noexcept;
+  static std::size_t take_ready(sched::machine* m, std::span<select_case* const> cases) noexcept;
   static std::size_t lock_all(std::span<select_case* const> cases, chan_core** channels) noexcept;
   static void unlock_all(chan_core* const* channels, std::size_t n) noexcept;
-  static std::size_t take_ready_locked(std::span<select_case* const> cases,
+  static std::size_t take_ready_locked(sched::machine* m, std::span<select_case* const> cases,
                                        chan_core* const* channels, std::size_t n) noexcept;
-  static std::size_t wait_in_queues(std::span<select_case* const> cases, chan_core* const* channels,
-                                    std::size_t n, std::int64_t deadline_ns);
+  static std::size_t wait_in_queues(sched::machine* m, std::span<select_case* const> cases,
+                                    chan_core* const* channels, std::size_t n,
+                                    std::int64_t deadline_ns);
   static void leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept;
 };
 

@@ -1,0 +1,124 @@
+// locked.hpp: what is done under a channel's lock: its ring, its queues, and the operations on
+// both. Inlined in chan.cpp and select.cpp; the essay is in weft/detail/chan_core.hpp.
+#pragma once
+
+#include <weft/detail/chan_core.hpp>
+
+#include <cstring>
+
+namespace weft::detail {
+
+template <bool one_word>
+[[gnu::always_inline]] inline void chan_core::copy(void* to, const void* from) const noexcept {
+  auto* const out = static_cast<std::byte*>(to);
+  const auto* const in = static_cast<const std::byte*>(from);
+  std::memcpy(out, in, chan_word);
+  if constexpr (one_word) return;
+  for (std::size_t i = 1; i < shape_.words; ++i) {
+    std::memcpy(out + i * chan_word, in + i * chan_word, chan_word);
+  }
+}
+
+template <bool one_word>
+[[gnu::always_inline]] inline void chan_core::push_ring_locked(const void* element) noexcept {
+  copy<one_word>(slot<one_word>(tail_), element);
+  tail_ = tail_ + 1 == capacity_ ? 0 : tail_ + 1;
+  count_.store(count() + 1, std::memory_order_relaxed);
+}
+
+template <bool one_word>
+[[gnu::always_inline]] inline void chan_core::pop_ring_locked(void* element) noexcept {
+  copy<one_word>(element, slot<one_word>(head_));
+  head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
+  count_.store(count() - 1, std::memory_order_relaxed);
+}
+
+[[gnu::always_inline]] inline void chan_core::push_locked(side s, chan_waiter* w) noexcept {
+  chan_queue& q = queue(s);
+  w->next = nullptr;
+  w->previous = q.tail;
+  w->queued = true;
+  (q.tail != nullptr ? q.tail->next : q.head) = w;
+  q.tail = w;
+  set_flag(flag_of(s));
+}
+
+[[gnu::always_inline]] inline void chan_core::remove_locked(side s, chan_waiter* w) noexcept {
+  chan_queue& q = queue(s);
+  (w->previous != nullptr ? w->previous->next : q.head) = w->next;
+  (w->next != nullptr ? w->next->previous : q.tail) = w->previous;
+  w->queued = false;
+  if (q.head == nullptr) clear_flag(flag_of(s));
+}
+
+// Takes the first waiter that can still be had.
+[[gnu::always_inline]] inline chan_waiter* chan_core::take_locked(side s) noexcept {
+  chan_queue& q = queue(s);
+  while (chan_waiter* const w = q.head) {
+    q.head = w->next;
+    if (w->next != nullptr) {
+      w->next->previous = nullptr;
+    } else {
+      q.tail = nullptr;
+      clear_flag(flag_of(s));
+    }
+    w->queued = false;
+    // A select's: its owner finds it gone; if the claim fails, somebody else was first.
+    if (w->set == nullptr || w->set->claim(w->index + 1)) return w;
+  }
+  return nullptr;
+}
+
+template <bool one_word>
+[[gnu::always_inline]] inline chan_outcome chan_core::send_locked(void* element,
+                                                                  chan_waiter*& served) noexcept {
+  if ((flags() & is_closed) != 0) return chan_outcome::closed;
+  if ((flags() & has_receivers) != 0) {
+    if (chan_waiter* const w = take_locked(side::receivers)) {
+      copy<one_word>(w->element, element);
+      w->done = true;
+      served = w;
+      return chan_outcome::done;
+    }
+  }
+  if (count() < capacity_) {
+    push_ring_locked<one_word>(element);
+    return chan_outcome::done;
+  }
+  return chan_outcome::would_wait;
+}
+
+template <bool one_word>
+[[gnu::always_inline]] inline chan_outcome chan_core::receive_locked(
+    void* element, chan_waiter*& served) noexcept {
+  if ((flags() & has_returned) != 0) {
+    std::memcpy(element, &returned_, sizeof returned_);
+    returned_ = returned_->next;
+    returned_count_.store(returned_count_.load(std::memory_order_relaxed) - 1,
+                          std::memory_order_relaxed);
+    if (returned_ == nullptr) clear_flag(has_returned);
+    return chan_outcome::done;
+  }
+  if (count() != 0) {
+    pop_ring_locked<one_word>(element);
+    if ((flags() & has_senders) != 0) {
+      if (chan_waiter* const w = take_locked(side::senders)) {
+        push_ring_locked<one_word>(w->element);
+        w->done = true;
+        served = w;
+      }
+    }
+    return chan_outcome::done;
+  }
+  if ((flags() & has_senders) != 0) {
+    if (chan_waiter* const w = take_locked(side::senders)) {
+      copy<one_word>(element, w->element);
+      w->done = true;
+      served = w;
+      return chan_outcome::done;
+    }
+  }
+  return (flags() & is_closed) != 0 ? chan_outcome::closed : chan_outcome::would_wait;
+}
+
+}  // namespace weft::detail
