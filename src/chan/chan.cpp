@@ -3,10 +3,11 @@
 #include <weft/detail/chan_core.hpp>
 #include <weft/select.hpp>
 
+#include "base/membarrier.hpp"
 #include "chan/locked.hpp"
-#include "sched/inside.hpp"
 #include "sched/parking.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -67,6 +68,67 @@ void chan_core::lock_slow() noexcept {
   } while (lock_.exchange(1, std::memory_order_acquire) != 0);  // [N1]
 }
 
+// ---- The lock ----
+
+[[gnu::always_inline]] inline void chan_core::note_use_locked(sched::machine* m) noexcept {
+  if (last_user_ != m) {
+    last_user_ = m;
+    uses_in_a_row_ = 0;
+  } else if (++uses_in_a_row_ == bias_after_.load(std::memory_order_relaxed)) [[unlikely]] {
+    make_privileged_locked(m);
+  }
+}
+
+void chan_core::make_privileged_locked(sched::machine* m) noexcept {
+  uses_in_a_row_ = 0;
+  if (m == nullptr || has_forgone_bias()) return;
+  // It will have to use it for longer next time.
+  const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
+  bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
+  bias_.store(m, std::memory_order_relaxed);  // I4
+}
+
+[[gnu::always_inline]] inline bool chan_core::lock_here(sched::machine* m) noexcept {
+  const sched::machine* const privileged = bias_.load(base::hot_load_order);
+  if (privileged == m) return true;
+  if (privileged != nullptr || !try_lock()) [[unlikely]]
+    return false;
+  if (bias_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {  // I4
+    unlock();
+    return false;
+  }
+  note_use_locked(m);
+  return true;
+}
+
+sched::machine* chan_core::enter_and_lock() noexcept {
+  for (;;) {
+    sched::machine* m = sched::this_machine();
+    if (m != nullptr) m = sched::enter(m);
+    const sched::machine* const privileged = bias_.load(base::hot_load_order);
+    if (privileged != nullptr && privileged == m) return m;
+    if (privileged == nullptr) {
+      lock();
+      if (bias_.load(std::memory_order_relaxed) == nullptr) {  // I4
+        note_use_locked(m);
+        return m;
+      }
+      unlock();
+    }
+    if (m != nullptr) sched::leave(m);
+    sched::revoke_bias(bias_);
+  }
+}
+
+void chan_core::forgo_bias() noexcept {
+  sched::machine* const m = enter_and_lock();
+  bias_after_.store(never_biased, std::memory_order_relaxed);
+  const bool privileged = bias_.load(std::memory_order_relaxed) != nullptr;  // this one
+  unlock();
+  if (m != nullptr) sched::leave(m);
+  if (privileged) sched::revoke_bias(bias_);
+}
+
 // ---- Operations ----
 
 chan_outcome chan_core::perform_locked(side as, void* element, chan_waiter*& served) noexcept {
@@ -101,14 +163,13 @@ template <chan_core::side as, bool one_word>
 // From anywhere.
 template <chan_core::side as>
 chan_outcome chan_core::perform_or_wait(void* element) {
-  if (sched::machine* m = sched::this_machine()) {
-    m = sched::enter(m);
-    lock();
+  if (sched::this_machine() == nullptr) {
+    observe(touch::release, this, as == side::senders ? "send" : "receive");
+  }
+  if (sched::machine* const m = enter_and_lock()) {
     return perform_or_wait_here<as, false>(m, element);
   }
-  observe(touch::release, this, as == side::senders ? "send" : "receive");
   chan_waiter* served = nullptr;
-  lock();
   chan_outcome outcome = perform_locked(as, element, served);
   if (outcome != chan_outcome::would_wait) {
     unlock();
@@ -136,7 +197,7 @@ chan_outcome chan_core::send_word(std::uint64_t word) {
   sched::machine* const m = sched::this_machine();
   if (m == nullptr || !m->chair.enter()) [[unlikely]]
     return send_word_slow(word);
-  if (!try_lock()) [[unlikely]]
+  if (!lock_here(m)) [[unlikely]]
     return send_word_slow(word);
   if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_)
     return send_word_here(m, word);
@@ -150,7 +211,7 @@ chan_word_received chan_core::receive_word() {
   sched::machine* const m = sched::this_machine();
   if (m == nullptr || !m->chair.enter()) [[unlikely]]
     return receive_word_slow();
-  if (!try_lock()) [[unlikely]]
+  if (!lock_here(m)) [[unlikely]]
     return receive_word_slow();
   if ((flags() & (has_senders | has_returned)) != 0 || count() == 0) return receive_word_here(m);
   std::uint64_t word = 0;
@@ -190,33 +251,31 @@ chan_outcome chan_core::try_receive(void* element) {
 }
 
 chan_outcome chan_core::perform_now(side as, void* element) {
-  sched::inside in;
-  const chan_outcome outcome = perform_inside(as, element);
-  in.leave();
+  chan_waiter* served = nullptr;
+  sched::machine* const m = enter_and_lock();
+  const chan_outcome outcome = perform_locked(as, element, served);
+  unlock();
+  if (served != nullptr) ready_inside(served->who);
+  if (m != nullptr) sched::leave(m);
   observe(touch::acquire, this);
   return outcome;
 }
 
-chan_outcome chan_core::perform_inside(side as, void* element) noexcept {
+chan_outcome chan_core::offer_inside(void* element) noexcept {
   chan_waiter* served = nullptr;
   lock();
-  const chan_outcome outcome = perform_locked(as, element, served);
+  const chan_outcome outcome = perform_locked(side::senders, element, served);
   unlock();
   if (served != nullptr) ready_inside(served->who);
   return outcome;
 }
 
-chan_outcome chan_core::offer_inside(void* element) noexcept {
-  return perform_inside(side::senders, element);
-}
-
 bool chan_core::close() {
   observe(touch::release, this, "close");
-  sched::inside in;
-  lock();
+  sched::machine* const m = enter_and_lock();
   if ((flags() & is_closed) != 0) {
     unlock();
-    in.leave();
+    if (m != nullptr) sched::leave(m);
     return false;
   }
   set_flag(is_closed);
@@ -237,13 +296,12 @@ bool chan_core::close() {
     list = w->next;  // w is gone once its owner runs
     ready_inside(w->who);
   }
-  in.leave();
+  if (m != nullptr) sched::leave(m);
   return true;
 }
 
 void chan_core::put_back(chan_box_base* box) {
-  sched::inside in;
-  lock();
+  sched::machine* const m = enter_and_lock();
   chan_waiter* const served = take_locked(side::receivers);
   if (served != nullptr) {
     std::memcpy(served->element, &box, sizeof box);
@@ -257,7 +315,7 @@ void chan_core::put_back(chan_box_base* box) {
   }
   unlock();
   if (served != nullptr) ready_inside(served->who);
-  in.leave();
+  if (m != nullptr) sched::leave(m);
 }
 
 }  // namespace detail

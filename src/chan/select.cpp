@@ -55,6 +55,15 @@ void ready_from(machine* m, chan_waiter* served) noexcept {
 
 bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
 
+// While a select holds locks it cannot wait for a privileged machine (sched/bias.hpp), so there is
+// to be none. Outside the runtime.
+void forgo_biases(std::span<select_case* const> cases) noexcept {
+  for (const select_case* const c : cases) {
+    if (c->channel != nullptr && !c->channel->has_forgone_bias()) [[unlikely]]
+      c->channel->forgo_bias();
+  }
+}
+
 // A simulation never runs on a machine.
 void observe_all(const machine* m, touch how, std::span<select_case* const> cases) noexcept {
   if (m != nullptr) return;
@@ -125,6 +134,7 @@ std::size_t chan_select::take_ready_locked(machine* m, std::span<select_case* co
 }
 
 std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** scratch) {
+  forgo_biases(cases);
   sched::inside in;
   observe_all(in.here(), touch::release, cases);
   std::size_t taken = take_ready(in.here(), cases);
@@ -141,6 +151,7 @@ std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** s
 
 std::size_t chan_select::wait(std::span<select_case* const> cases, chan_core** scratch,
                               std::int64_t deadline_ns) {
+  forgo_biases(cases);
   sched::inside in;
   observe_all(in.here(), touch::release, cases);
   std::size_t taken = take_ready(in.here(), cases);

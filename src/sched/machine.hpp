@@ -49,6 +49,11 @@ struct alignas(64) machine {
   processor* last_p = nullptr;            // the processor it lost; owner only
   std::int64_t short_since_ns = 0;  // since when it has found no memory for stacks; owner only
 
+  // Whether it uses nothing that belongs to it, at some instant of the call (bias.hpp).
+  bool is_away() const noexcept {
+    return !chair.inside_hint() || is_asleep.load(std::memory_order_acquire);
+  }
+
   parker sleep;
   // What the waker tells the machine it wakes: whose work it is about, and how far that processor
   // was.

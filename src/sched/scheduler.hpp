@@ -206,6 +206,11 @@ void wake_thread(goroutine* g) noexcept;
 void park_thread(goroutine* g) noexcept;
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept;
 
+// --- bias.cpp -----------------------------------------------------------------------------------
+
+// Nobody has `bias` afterwards. Outside the runtime.
+void revoke_bias(std::atomic<machine*>& bias) noexcept;
+
 // --- report.cpp ---------------------------------------------------------------------------------
 
 void install_reports() noexcept;

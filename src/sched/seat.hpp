@@ -155,7 +155,9 @@ class basic_seat {
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
 
   // Returns: whether the owner was inside at some instant of this call.
-  bool inside_hint() const noexcept { return inside_.load(std::memory_order_acquire) != 0; }
+  bool inside_hint() const noexcept {
+    return inside_.load(std::memory_order_seq_cst) != 0;
+  }  // [S2]
 
   static std::uint32_t thief_of(std::uint32_t word) noexcept { return word >> thief_shift; }
   static word_kind kind_of(std::uint32_t word) noexcept {

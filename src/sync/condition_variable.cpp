@@ -36,6 +36,7 @@ bool condition_core::wait(mutex_core& m, patience limit) {
   waiter self;
   self.primitive = this;
   queue_lock& lock = lock_of(this);
+  m.forgo_bias();
   self.who = prepare_park(wait_reason::condition);
   lock.lock();
   queue_.push_back(self);

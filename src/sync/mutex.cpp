@@ -2,9 +2,26 @@
 #include <weft/detail/mutex_core.hpp>
 
 #include "base/fatal.hpp"
+#include "sched/bias.hpp"
+#include "sched/scheduler.hpp"
 #include "sync/mutex_slow.hpp"
 
 namespace weft::detail {
+
+template <>
+struct bias_door<seam> {
+  static constexpr bool biases = true;
+  static sched::machine* here() noexcept { return sched::this_machine(); }
+  static sched::machine* enter(sched::machine* m) noexcept { return sched::enter(m); }
+  static void leave(sched::machine* m) noexcept { sched::leave(m); }
+  template <class F>
+  static void alone(F&& f) noexcept {
+    sched::revoke_alone([](void* call) { (*static_cast<F*>(call))(); }, &f);
+  }
+  static void wait_until_away(const void* m) noexcept {
+    sched::wait_until_away<base::platform>(*static_cast<const sched::machine*>(m));
+  }
+};
 
 template class basic_mutex<seam>;
 

@@ -3,10 +3,19 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "base/platform.hpp"
 
 #include <weft/detail/mutex_core.hpp>
 
+#include <algorithm>
+
 namespace weft::detail {
+
+// How a mutex knows machines: see the one for the real seam, in mutex.cpp. Without biases: never.
+template <class Seam>
+struct bias_door {
+  static constexpr bool biases = false;
+};
 
 inline constexpr std::int64_t starved_ns = 1'000'000;
 
@@ -22,13 +31,14 @@ bool basic_mutex<Seam>::spin() noexcept {
 
 template <class Seam>
 bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
+  forgo_bias();
   if (spin()) return true;
   waiter self;
   self.primitive = this;
   bool on_the_way = false;  // woken_ stands for this one
   for (;;) {
     typename Seam::inside in;
-    std::uint32_t word = take_bit<Seam>(word_, busy);  // [U2]
+    std::uint32_t word = take_busy(in);  // [U2]
     if (on_the_way) woken_ = false;
     bool parks = false;
     for (;;) {
@@ -38,6 +48,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
         // I2: this one is about to hold the lock.
         if (word_.compare_exchange_weak(word, locked | wake_if_due(), std::memory_order_acq_rel,
                                         std::memory_order_acquire)) {  // [U1] [U2]
+          uses_left_ = bias_after_;
           parks ? Seam::cancel_park() : in.leave();
           return true;
         }
@@ -76,8 +87,108 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
   }
 }
 
+// Gets `busy`. Inside before and after, but perhaps not in between: on another machine then.
+template <class Seam>
+std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
+  std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+  for (int turn = 0;;) {
+    if ((word & biased) != 0) {  // I4
+      in.leave();
+      revoke_bias();
+      in.enter();
+    } else if ((word & busy) != 0) {
+      Seam::relax(turn++);
+    } else if (word_.compare_exchange_weak(word, word | busy, std::memory_order_acquire,  // [U2]
+                                           std::memory_order_relaxed)) {
+      return word | busy;
+    }
+    word = word_.load(std::memory_order_relaxed);
+  }
+}
+
+// The holder, which has found nobody in its way for a while.
+template <class Seam>
+void basic_mutex<Seam>::consider_bias() noexcept {
+  using door = bias_door<Seam>;
+  uses_left_ = bias_after_;
+  if constexpr (door::biases) {
+    auto* m = door::here();
+    if (m == nullptr) return;
+    m = door::enter(m);
+    take_bit<Seam>(word_, busy);  // [U2] it is locked, so nobody else makes it biased
+    const bool alone = queue_.empty() && !woken_ && !starving_;
+    if (alone && owner_ == m) {
+      // It will have to use it for longer next time.
+      bias_after_ = std::min(bias_after_ * 4, last_bias);
+      uses_left_ = bias_after_;
+      held_ = true;
+      word_.store(biased, std::memory_order_release);  // I4
+    } else {
+      owner_ = m;
+      word_.fetch_and(~busy, std::memory_order_release);  // [U2]
+    }
+    door::leave(m);
+  }
+}
+
+template <class Seam>
+bool basic_mutex<Seam>::try_lock_biased() noexcept {
+  using door = bias_door<Seam>;
+  if constexpr (door::biases) {
+    for (;;) {
+      if (auto* m = door::here()) {
+        m = door::enter(m);
+        const bool mine =
+            (word_.load(base::hot_load_order) & (biased | leaving)) == biased && owner_ == m;
+        const bool got = mine && !held_;
+        if (got) held_ = true;
+        door::leave(m);
+        if (mine) return got;
+      }
+      revoke_bias();
+      const std::uint32_t before = word_.fetch_or(locked, std::memory_order_acquire);  // [U1] [U3]
+      if ((before & biased) == 0) return (before & locked) == 0;
+    }
+  }
+  return false;
+}
+
+// Returns: false if it has no privilege any more.
+template <class Seam>
+bool basic_mutex<Seam>::unlock_biased() noexcept {
+  using door = bias_door<Seam>;
+  if constexpr (door::biases) {
+    if ((word_.load(std::memory_order_relaxed) & biased) == 0) return false;
+    if (auto* m = door::here()) {
+      m = door::enter(m);
+      const bool mine =
+          (word_.load(base::hot_load_order) & (biased | leaving)) == biased && owner_ == m && held_;
+      if (mine) held_ = false;
+      door::leave(m);  // I3: whoever takes the privilege away waits for this
+      if (mine) return true;
+    }
+    revoke_bias();
+  }
+  return false;
+}
+
+template <class Seam>
+void basic_mutex<Seam>::revoke_bias() noexcept {
+  using door = bias_door<Seam>;
+  if constexpr (door::biases) {
+    door::alone([this] {
+      if ((word_.load(std::memory_order_acquire) & biased) == 0) return;
+      word_.fetch_or(leaving, std::memory_order_seq_cst);  // bias.hpp, [E1]
+      door::wait_until_away(owner_);
+      owner_ = nullptr;
+      word_.store(held_ ? locked : 0, std::memory_order_release);  // [U3] I4
+    });
+  }
+}
+
 template <class Seam>
 void basic_mutex<Seam>::unlock_slow() noexcept {
+  if (unlock_biased()) return;
   typename Seam::inside in;
   unlock_inside();
   in.leave();

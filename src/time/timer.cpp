@@ -169,6 +169,7 @@ void throw_bad_period() { throw std::invalid_argument("weft::ticker: the period 
 
 timer_ref timer_ref::make(std::int64_t delay_ns, std::int64_t period_ns) {
   chan_core* const channel = chan_core::make(1, chan_element<clock::time_point>::shape);
+  channel->forgo_bias();  // timers offer from inside the runtime
   timer_core* core = nullptr;
   try {
     core = new timer_core(channel, nullptr);

@@ -5,11 +5,46 @@
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "model/seam.hpp"
+#include "sched/bias.hpp"
+#include "sched/seat.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <memory>
+
+namespace weft::model {
+namespace {
+template <class Platform, bool heavy>
+struct biased_seam;
+}  // namespace
+}  // namespace weft::model
+
+template <class Platform, bool heavy>
+struct weft::detail::bias_door<weft::model::biased_seam<Platform, heavy>> {
+  using seam = model::biased_seam<Platform, heavy>;
+  static constexpr bool biases = true;
+  static auto* here() {
+    return &seam::machines::now->all[test::engine::current()->running().index];
+  }
+  static auto* enter(auto* m) {
+    (void)m->chair.enter();
+    return m;
+  }
+  static void leave(auto* m) { m->chair.leave(); }
+  static void alone(auto&& f) {
+    auto& word = seam::machines::now->revoking;
+    while (word.exchange(1, std::memory_order_acquire) != 0) model::platform::pause();
+    f();
+    word.store(0, std::memory_order_release);
+  }
+  static void wait_until_away(const void* m) {
+    using real = model::platform;
+    using mutant = model::mutant::no_heavy_barrier;
+    sched::wait_until_away<std::conditional_t<heavy, real, mutant>>(
+        *static_cast<const typename seam::machine*>(m));
+  }
+};
 
 namespace weft::model {
 namespace {
@@ -38,8 +73,33 @@ struct forgetful_seam : mutex_seam<Platform, mode::normal> {
   static void ready_inside(parking_lot::record*) noexcept {}
 };
 
+// Each thread of the model is a machine, and privileged after two uses in a row; or none is one.
+template <class Platform, bool heavy = true>
+struct biased_seam : mutex_seam<Platform, mode::normal> {
+  static constexpr std::uint32_t first_bias = 1;
+  struct machine {
+    sched::basic_seat<platform> chair;
+    bool is_away() const noexcept { return !chair.inside_hint(); }
+  };
+  struct machines {
+    machines() { now = this; }
+    static inline machines* now = nullptr;  // of the execution that runs
+    machine all[parking_lot::threads_max + 1];
+    atomic<std::uint32_t> revoking{0};
+  };
+};
+
 template <class Seam>
-struct shared_mutex : parking_lot {
+struct no_machines {};
+template <class Seam>
+concept has_machines = requires { typename Seam::machines; };
+template <class Seam>
+struct machines_of : no_machines<Seam> {};
+template <has_machines Seam>
+struct machines_of<Seam> : Seam::machines {};
+
+template <class Seam>
+struct shared_mutex : parking_lot, machines_of<Seam> {
   using core_type = detail::basic_mutex<Seam>;
 
   storage<core_type> core;
@@ -134,7 +194,23 @@ TEST(mutex_core, deadlines_lose_no_wake_up) {
   expect_right({.preemptions = 2, .timeouts = 2}, &program<starving, 2, 1, 1>);
 }
 
+// A privilege comes and goes.
+TEST(mutex_core, privileged_two_lock) {
+  expect_right({.preemptions = 3}, &program<biased_seam<platform>, 2, 2>);
+  expect_right({.preemptions = 2}, &program<biased_seam<platform>, 2, 3>);
+}
+TEST(mutex_core, privileged_three_lock) {
+  expect_right({.preemptions = 2}, &program<biased_seam<platform>, 3, 2>);
+}
+TEST(mutex_core, privileged_with_deadlines) {
+  expect_right({.preemptions = 2, .timeouts = 1}, &program<biased_seam<platform>, 1, 2, 1>);
+}
+
 // ---- Mutants. ----
+
+TEST(mutex_core, a_privilege_without_its_barrier_is_found) {
+  expect_wrong({.preemptions = 3}, &program<biased_seam<platform, false>, 2, 3>);
+}
 
 TEST(mutex_core, a_forgotten_wake_up_is_found) {
   expect_wrong({.preemptions = 3}, &program<forgetful_seam<platform>, 2, 1>);

@@ -66,6 +66,7 @@ struct basic_seam {
   template <class T>
   using atomic = typename Platform::template atomic<T>;
   using waiter = parking_lot::record*;
+  static constexpr std::uint32_t first_bias = 1000;  // never, in so small a world
 
   class section {
    public:
@@ -81,6 +82,7 @@ struct basic_seam {
     inside(const inside&) = delete;
     inside& operator=(const inside&) = delete;
     void leave() noexcept { basic_seam::leave(); }
+    void enter() noexcept { basic_seam::enter(); }
   };
 
   static waiter prepare_park(detail::wait_reason reason) {

@@ -24,7 +24,10 @@
 //       ready(); until then whoever took it may use it.
 //
 // Locks: a channel's lock is a spin lock, held inside the runtime only, for a few instructions. A
-// select that has to wait takes those of all its channels, in the order of their addresses.
+// select that has to wait takes those of all its channels, in the order of their addresses. After a
+// few hundred uses in a row by one machine that machine need not take the lock any more, until
+// somebody else comes (src/sched/bias.hpp); a channel that a select or a timer uses stays without.
+//   I4  bias_ names a machine only if nobody holds the lock; whoever has got the lock looks again.
 //
 // Memory order:
 //   [N1] unlock's release -> lock's acquire: everything of the channel.
@@ -112,6 +115,11 @@ class WEFT_API chan_core {
  public:
   // Throws: std::length_error, std::bad_alloc.
   static chan_core* make(std::size_t capacity, const chan_shape& shape);
+  // From now on every user takes the lock. Outside the runtime.
+  void forgo_bias() noexcept;
+  bool has_forgone_bias() const noexcept {
+    return bias_after_.load(std::memory_order_relaxed) == never_biased;
+  }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept {
@@ -162,6 +170,13 @@ class WEFT_API chan_core {
       lock_slow();
   }
   void lock_slow() noexcept;
+  // The lock, or the privilege not to need it; for a machine that is inside. Returns: false, with
+  // neither, if that takes longer.
+  bool lock_here(sched::machine* m) noexcept;
+  // Enters and gets either, whatever it takes. Returns: the machine, or null on a plain thread.
+  sched::machine* enter_and_lock() noexcept;
+  void note_use_locked(sched::machine* m) noexcept;
+  void make_privileged_locked(sched::machine* m) noexcept;
   void unlock() noexcept { lock_.store(0, std::memory_order_release); }  // [N1]
 
   // What keeps an operation from the ring alone. Changed under the lock; hints else.
@@ -207,7 +222,6 @@ class WEFT_API chan_core {
   chan_outcome send_word_slow(std::uint64_t word);
   chan_word_received receive_word_slow();
   chan_outcome perform_now(side as, void* element);
-  chan_outcome perform_inside(side as, void* element) noexcept;
   chan_waiter* take_locked(side s) noexcept;
   void push_locked(side s, chan_waiter* w) noexcept;
   void remove_locked(side s, chan_waiter* w) noexcept;
@@ -216,6 +230,11 @@ class WEFT_API chan_core {
     return s == side::senders ? has_senders : has_receivers;
   }
 
+  static constexpr std::uint32_t first_bias = 200;
+  static constexpr std::uint32_t last_bias = 1u << 24;
+  static constexpr std::uint32_t never_biased = ~std::uint32_t{0};
+
+  std::atomic<sched::machine*> bias_{nullptr};  // I4
   std::atomic<std::uint32_t> lock_{0};
   std::atomic<std::uint32_t> flags_{0};
   std::atomic<std::size_t> count_{0};  // of the ring; guarded by the lock; a hint else
@@ -227,7 +246,11 @@ class WEFT_API chan_core {
   std::atomic<std::uint32_t> returned_count_{0};  // guarded by the lock; a hint else
   chan_queue receivers_;
   chan_queue senders_;
-  chan_box_base* returned_ = nullptr;  // guarded by the lock
+  chan_box_base* returned_ = nullptr;    // guarded by the lock
+  sched::machine* last_user_ = nullptr;  // guarded by the lock; null: a thread, or nobody
+  std::uint32_t uses_in_a_row_ = 0;      // of it; guarded by the lock
+  // Uses in a row that make a machine privileged. Written under the lock.
+  std::atomic<std::uint32_t> bias_after_{first_bias};
 };
 
 // How a T travels.

@@ -140,6 +140,7 @@ struct seam {
   using atomic = std::atomic<T>;
   using waiter = goroutine*;
   using section = runtime_section;
+  static constexpr std::uint32_t first_bias = 1000;  // uses that make a machine privileged
 
   // The same, left by hand: parking leaves too.
   class inside {
@@ -148,6 +149,7 @@ struct seam {
     inside(const inside&) = delete;
     inside& operator=(const inside&) = delete;
     void leave() noexcept { leave_runtime(); }
+    void enter() noexcept { enter_runtime(); }
   };
 
   static waiter prepare_park(wait_reason reason) { return detail::prepare_park(reason); }

@@ -1,0 +1,156 @@
+// bias_test.cpp: sched/bias.hpp on every interleaving of machines that use one primitive, with
+// store buffers, within the bounds named at each test. The users behave as
+// chan_core::enter_and_lock() does; what the primitive guards is a `var` that each of them reads
+// and writes.
+#include "sched/bias.hpp"
+
+#include "model/explore.hpp"
+#include "model/mutants.hpp"
+#include "sched/seat.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace weft::model {
+namespace {
+
+enum class defect : std::uint8_t { none, revoker_does_not_wait, no_second_look };
+
+template <class Platform, defect d>
+struct state {
+  struct machine {
+    sched::basic_seat<Platform> chair;
+    bool is_away() const noexcept {
+      return d == defect::revoker_does_not_wait || !chair.inside_hint();
+    }
+  };
+  template <class T>
+  using platform_atomic = typename Platform::template atomic<T>;
+
+  machine machines[2];
+  platform_atomic<machine*> bias{nullptr};
+  platform_atomic<std::uint32_t> lock{0};
+  platform_atomic<std::uint32_t> revoking{0};
+  exclusive users{"the primitive"};
+  var<int> uses{0, "uses"};
+  var<machine*> last{nullptr, "last"};  // two uses in a row make it privileged
+
+  state() {
+    bias.name("bias");
+    lock.name("lock");
+  }
+
+  static void take(platform_atomic<std::uint32_t>& word) {
+    while (word.exchange(1, std::memory_order_acquire) != 0) Platform::pause();
+  }
+  static void let_go(platform_atomic<std::uint32_t>& word) {
+    word.store(0, std::memory_order_release);
+  }
+
+  void use(machine* m) {
+    enter_and_lock(m);
+    {
+      const exclusive::stay here(users);
+      uses.set(uses.get() + 1);
+    }
+    let_go(lock);  // also by whoever is privileged
+    if (m != nullptr) m->chair.leave();
+  }
+
+  void enter_and_lock(machine* m) {
+    for (;;) {
+      if (m != nullptr) (void)m->chair.enter();
+      machine* const privileged = bias.load(Platform::hot_load);
+      if (m != nullptr && privileged == m) return;
+      if (privileged == nullptr) {
+        take(lock);
+        if (d == defect::no_second_look || bias.load(std::memory_order_relaxed) == nullptr) {
+          if (last.get() == m && m != nullptr) bias.store(m, std::memory_order_relaxed);
+          last.set(m);
+          return;
+        }
+        let_go(lock);
+      }
+      if (m != nullptr) m->chair.leave();
+      take(revoking);
+      sched::revoke_bias_alone<Platform>(bias);
+      let_go(revoking);
+    }
+  }
+};
+
+struct cast {
+  int first = 0;   // uses by a machine that begins privileged
+  int second = 0;  // by another machine
+  int thread = 0;  // by a plain thread
+  bool privileged = true;
+};
+
+template <cast c, class Platform = platform, defect d = defect::none>
+void program(world& w) {
+  auto s = std::make_shared<state<Platform, d>>();
+  if (c.privileged) s->bias.store(&s->machines[0], std::memory_order_relaxed);
+  w.thread("first", [s] {
+    for (int i = 0; i < c.first; ++i) s->use(&s->machines[0]);
+  });
+  if (c.second != 0) {
+    w.thread("second", [s] {
+      for (int i = 0; i < c.second; ++i) s->use(&s->machines[1]);
+    });
+  }
+  if (c.thread != 0) {
+    w.thread("thread", [s] {
+      for (int i = 0; i < c.thread; ++i) s->use(nullptr);
+    });
+  }
+  w.at_end([s] { check(s->uses.get() == c.first + c.second + c.thread, "a use was lost"); });
+}
+
+void expect_right(const options& o, const make_function& make) {
+  const result r = explore(o, make);
+  EXPECT_TRUE(r.ok) << r.report;
+  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
+}
+void expect_wrong(const options& o, const make_function& make) {
+  const result r = explore(o, make);
+  EXPECT_FALSE(r.ok) << r.executions << " executions";
+}
+
+TEST(bias, is_taken_by_another_machine) {
+  expect_right({.preemptions = 4}, &program<cast{.first = 2, .second = 1}>);
+}
+TEST(bias, is_taken_by_a_thread) {
+  expect_right({.preemptions = 4}, &program<cast{.first = 2, .thread = 1}>);
+}
+// The second one becomes privileged while the first one waits for the lock.
+TEST(bias, comes_up_again) {
+  expect_right({.preemptions = 3}, &program<cast{.first = 1, .second = 3}>);
+  expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 2, .privileged = false}>);
+}
+TEST(bias, is_taken_by_two_at_once) {
+  expect_right({.preemptions = 2}, &program<cast{.first = 1, .second = 1, .thread = 1}>);
+}
+TEST(bias, holds_without_membarrier) {
+  expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 1}, fenced_platform>);
+  expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 1}, sequential_platform>);
+}
+
+// ---- Mutants. ----
+
+TEST(bias, a_missing_heavy_barrier_is_found) {
+  expect_wrong({.preemptions = 3},
+               &program<cast{.first = 2, .second = 1}, mutant::no_heavy_barrier>);
+}
+TEST(bias, a_revoker_that_does_not_wait_is_found) {
+  expect_wrong({.preemptions = 3},
+               &program<cast{.first = 2, .second = 1}, platform, defect::revoker_does_not_wait>);
+}
+TEST(bias, a_missing_second_look_is_found) {
+  expect_wrong({.preemptions = 3}, &program<cast{.first = 2, .second = 3, .privileged = false},
+                                            platform, defect::no_second_look>);
+}
+
+}  // namespace
+}  // namespace weft::model
