@@ -74,6 +74,8 @@ class WEFT_API context_ref {
   }
   ~context_ref();
   context_core* get() const noexcept { return core_; }
+  // Returns: the core, with the reference to it.
+  context_core* detach() noexcept { return std::exchange(core_, nullptr); }
 
  private:
   context_core* core_ = nullptr;  // null: the background

@@ -7,7 +7,7 @@
 // cancel: the first caller sets err, cause and stop, closes done, starts what watches, and then
 // does the same to the children, each of which keeps its own cause if it was first elsewhere.
 // Others wait until it is through, so that the tree is cancelled when any cancel() returns; only a
-// callback of the canceller's own (of a stop_token) that cancels again goes on at once.
+// callback of a stop_token that cancels does not wait for others who cancel.
 //
 // Invariants:
 //   I1  A node in a list of children has not been cancelled, or is being so right now.
@@ -118,8 +118,6 @@ class context_core {
   context_core(const context_core&) = delete;
   context_core& operator=(const context_core&) = delete;
   ~context_core() {
-    stop_callback_.reset();
-    if (context_core* const p = ancestor()) p->remove(as_child_);
     if (done_ != nullptr) done_->release();
   }
 
@@ -132,8 +130,11 @@ class context_core {
     return true;
   }
   void release() noexcept {
-    // acq_rel: the last one sees what all others did.
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (drop()) destroy();
+  }
+  // The same where this may be in the way of its own destruction: in its stop callback.
+  void release_elsewhere() {
+    if (drop()) go([this] { destroy(); });
   }
 
   // The nearest node from here upwards that can be cancelled; null: the background.
@@ -177,6 +178,7 @@ class context_core {
   const context_ref& parent() const noexcept { return parent_; }
   kind what() const noexcept { return kind_; }
 
+  // Requires: a reference, for as long as it takes.
   void cancel(errc why, std::exception_ptr cause);
   std::stop_token stop_token();
 
@@ -201,8 +203,39 @@ class context_core {
  private:
   struct stopper {
     context_core* core;
-    void operator()() const { core->cancel(errc::canceled, nullptr); }
+    void operator()() const {
+      if (!core->try_retain()) return;  // it is being destroyed, and waits for this
+      core->cancel(errc::canceled, nullptr);
+      core->release_elsewhere();
+    }
   };
+
+  // Returns: whether that was the last reference.
+  bool drop() noexcept {
+    // acq_rel: the last one sees what all others did.
+    return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+  }
+  // And its parents, as far as nobody else refers to them: in a loop, for there may be many.
+  void destroy() noexcept {
+    context_core* last = this;
+    do {
+      context_core* const parent = last->parent_.get();
+      last->unlink_from_ancestor();
+      last->parent_.detach();
+      delete last;
+      last = parent;
+    } while (last != nullptr && last->drop());
+  }
+  void unlink_from_ancestor() noexcept {
+    stop_callback_.reset();
+    if (context_core* const p = ancestor()) p->remove(as_child_);
+  }
+
+  // The steps of cancel for one node. Returns: false if somebody else is, or was, at it.
+  bool begin_cancel(errc why, const std::exception_ptr& cause, std::uint64_t me);
+  // Returns: false if there is none left. A child that comes out has been retained.
+  bool take_watcher(context_core*& child);
+  void end_cancel() noexcept;
 
   bool link(context_watcher& w) noexcept {
     if (err_.load(std::memory_order_relaxed) != 0) return false;
@@ -222,7 +255,7 @@ class context_core {
   }
 
   const kind kind_;
-  const context_ref parent_;
+  context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::spin_lock lock_;
   std::atomic<int> err_{0};               // [X1] written once, under lock_
@@ -231,7 +264,8 @@ class context_core {
   context_child as_child_{this};          // in the list of the ancestor
   chan_core* done_ = nullptr;             // closed once
   one_shot<seam> finished_;               // the whole subtree is cancelled
-  std::uint64_t canceller_ = 0;           // guarded by lock_; the goroutine; 0: a plain thread
+  std::uint64_t canceller_ = 0;           // guarded by lock_: who_am_i() of whoever is at it
+  context_core* above_ = nullptr;         // the canceller's: where it goes on after this one
   std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
   std::optional<std::stop_callback<stopper>> stop_callback_;
   timer_ref timer_;  // guarded by lock_
@@ -249,69 +283,127 @@ struct context_function : context_watcher {
   std::shared_ptr<context_function> self;
 };
 
-void context_core::cancel(errc why, std::exception_ptr cause) {
-  if (kind_ != kind::cancellable) return;
-  if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
-  timer_ref timer;
+// Those who are cancelling something right now. One of them that comes upon a node that somebody
+// else is at does not wait: that one may be waiting for it.
+class cancellers {
+ public:
+  class entry {
+   public:
+    explicit entry(std::uint64_t me) noexcept : who_(me) {
+      const locked hold(lock);
+      next_ = all;
+      all = this;
+    }
+    entry(const entry&) = delete;
+    entry& operator=(const entry&) = delete;
+    ~entry() {
+      const locked hold(lock);
+      entry** link = &all;
+      while (*link != this) link = &(*link)->next_;
+      *link = next_;
+    }
+
+   private:
+    friend class cancellers;
+    std::uint64_t who_;
+    entry* next_ = nullptr;
+  };
+
+  static bool contain(std::uint64_t who) noexcept {
+    const locked hold(lock);
+    const entry* e = all;
+    while (e != nullptr && e->who_ != who) e = e->next_;
+    return e != nullptr;
+  }
+
+ private:
+  static constinit base::spin_lock lock;
+  static constinit entry* all;  // guarded by lock
+};
+constinit base::spin_lock cancellers::lock;
+constinit cancellers::entry* cancellers::all = nullptr;
+
+bool context_core::begin_cancel(errc why, const std::exception_ptr& cause, std::uint64_t me) {
+  std::exception_ptr mine = cause;
   std::optional<std::stop_source> stop;
-  bool first = false;
-  std::uint64_t canceller = 0;
-  const std::uint64_t me = who_am_i();
   observe(touch::release, this);
   {
     const locked hold(lock_);
-    if (err_.load(std::memory_order_relaxed) == 0) {
-      first = true;
-      std::swap(cause_, cause);  // nothing is freed in here
-      canceller_ = me;
-      err_.store(static_cast<int>(why), std::memory_order_release);  // [X1]
-      std::swap(timer, timer_);
-      stop = stop_;
-    }
-    canceller = canceller_;
-  }
-  if (!first) {
-    if (canceller != me) finished_.wait(wait_reason::none);
-    return;
+    if (err_.load(std::memory_order_relaxed) != 0) return false;
+    std::swap(cause_, mine);  // nothing is freed in here
+    canceller_ = me;
+    err_.store(static_cast<int>(why), std::memory_order_release);  // [X1]
+    stop = stop_;
   }
   if (stop) stop->request_stop();
   done_->close();
-  for (;;) {
-    context_core* child = nullptr;
-    std::shared_ptr<context_function> function;
-    goroutine* interrupted = nullptr;
-    bool some = false;
-    {
-      const locked hold(lock_);
-      if (context_watcher* const w = watchers_) {
-        some = true;
-        unlink(*w);
-        switch (w->what) {
-          case context_watcher::kind::child:
-            child = static_cast<context_child*>(w)->core;
-            if (!child->try_retain()) child = nullptr;
-            break;
-          case context_watcher::kind::function:
-            function.swap(static_cast<context_function*>(w)->self);
-            break;
-          case context_watcher::kind::interruption:
-            interrupted = static_cast<context_interruption*>(w)->fire();
-            break;
-        }
-      }
+  return true;
+}
+
+bool context_core::take_watcher(context_core*& child) {
+  std::shared_ptr<context_function> function;
+  goroutine* interrupted = nullptr;
+  {
+    const locked hold(lock_);
+    context_watcher* const w = watchers_;
+    if (w == nullptr) return false;
+    unlink(*w);
+    switch (w->what) {
+      case context_watcher::kind::child:
+        child = static_cast<context_child*>(w)->core;
+        if (!child->try_retain()) child = nullptr;
+        break;
+      case context_watcher::kind::function:
+        function.swap(static_cast<context_function*>(w)->self);
+        break;
+      case context_watcher::kind::interruption:
+        interrupted = static_cast<context_interruption*>(w)->fire();
+        break;
     }
-    if (!some) break;
-    if (interrupted != nullptr) ready(interrupted);
-    if (function != nullptr) go([f = std::move(function)] { f->function->call(); });
-    if (child != nullptr) {
-      child->cancel(why, cause_);
-      child->release();
-    }
+  }
+  if (interrupted != nullptr) ready(interrupted);
+  if (function != nullptr) go([f = std::move(function)] { f->function->call(); });
+  return true;
+}
+
+void context_core::end_cancel() noexcept {
+  timer_ref timer;
+  {
+    const locked hold(lock_);
+    std::swap(timer, timer_);
   }
   if (timer) timer.stop();
   finished_.set();
   // Not before: a cancel of the parent that does not find it here would not wait for it.
   if (context_core* const p = ancestor()) p->remove(as_child_);
+}
+
+void context_core::cancel(errc why, std::exception_ptr cause) {
+  if (kind_ != kind::cancellable) return;
+  const std::uint64_t me = who_am_i();
+  const bool nested = cancellers::contain(me);
+  if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
+  const cancellers::entry entry(me);
+  if (!begin_cancel(why, cause, me)) {
+    if (!nested) finished_.wait(wait_reason::none);
+    return;
+  }
+  // Depth first, in a loop: a tree may be deeper than a stack.
+  for (context_core* node = this; node != nullptr;) {
+    context_core* child = nullptr;
+    if (!node->take_watcher(child)) {
+      node->end_cancel();
+      context_core* const above = node->above_;
+      if (node != this) node->release();
+      node = above;
+    } else if (child != nullptr && child->begin_cancel(why, node->cause_, me)) {
+      child->above_ = node;
+      node = child;
+    } else if (child != nullptr) {
+      if (!nested) child->finished_.wait(wait_reason::none);
+      child->release();
+    }
+  }
 }
 
 std::stop_token context_core::stop_token() {
@@ -395,7 +487,8 @@ context_ref make_with_stop(const context_ref& parent, std::stop_token token) {
 }
 
 void cancel_context(const context_ref& c, errc why, std::exception_ptr cause) {
-  if (c.get() != nullptr) c.get()->cancel(why, std::move(cause));
+  const context_ref keep = c;  // whoever is woken may drop all others
+  if (keep.get() != nullptr) keep.get()->cancel(why, std::move(cause));
 }
 
 const void* find_value(const context_ref& c, const void* key) noexcept {

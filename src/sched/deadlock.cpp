@@ -89,9 +89,12 @@ look look_at_all() noexcept {
     const machine* const m = sched.machine_table[i].load(std::memory_order_relaxed);
     if (!m->is_live) continue;
     ++l.machines;
-    // Acquires: if it has been awake since the last look, its naps show that.
-    l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever();
-    l.naps += m->naps.load(std::memory_order_relaxed);
+    // If it has been awake since the last look, its naps show that: they are the same before and
+    // after it is seen asleep.
+    const std::uint64_t naps = m->naps.load(std::memory_order_acquire);
+    l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever() &&
+                   m->naps.load(std::memory_order_relaxed) == naps;
+    l.naps += naps;
   }
   return l;
 }

@@ -398,6 +398,18 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept {
   look_for_others();
 }
 
+void dismiss_keeper() noexcept {
+  machine* woken = nullptr;
+  sched.lock.lock();
+  processor* const p = sched.keeper != nullptr ? sched.keeper->p : nullptr;
+  if (p != nullptr && p->idle != processor::idleness::busy &&
+      earliest_timer_hint() == base::never && sched.idle.try_search(processors_max)) {
+    woken = rouse_locked(p);
+  }
+  sched.lock.unlock();
+  wake(woken);
+}
+
 void keep_time() noexcept {
   if (this_simulation() != nullptr) return;
   sched.lock.lock();

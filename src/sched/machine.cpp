@@ -238,6 +238,7 @@ void* machine_main(void* argument) {
   m->chair.leave();
   weft_this_machine = nullptr;
   return_record(m);
+  suspect_deadlock();
   return nullptr;
 }
 
@@ -282,6 +283,7 @@ void make_numb(processor* p, int error) noexcept {
   note_activity();        // the monitor tries again
   base::heavy_barrier();  // idle_state.hpp, I2
   if (sched.idle.should_wake() && work_waits_hint()) wake_one(nullptr);
+  suspect_deadlock();
 }
 
 void* starter_main(void*) {

@@ -92,6 +92,7 @@ class deadlock_watch {
     due_ns_ = base::never;
     if (!looks_deadlocked()) return;
     if (is_deadlocked()) base::fatal("all goroutines are asleep - deadlock!");
+    dismiss_keeper();
     wait_ns_ = std::min(wait_ns_ * 2, most_ns);
     due_ns_ = now_ns + wait_ns_;
   }

@@ -138,7 +138,7 @@ bool is_deadlocked() noexcept;
 bool looks_deadlocked() noexcept;
 
 inline void count_nap(machine* m) noexcept {
-  m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // Sleep until a token comes, or until the deadline; whoever ends the process sees it asleep.
@@ -166,6 +166,8 @@ bool acquire_processor(machine* m) noexcept;
 void release_processor(machine* m) noexcept;
 // Gives m->p to `to`, which sleeps bound, together with `g`, the goroutine bound to it.
 void give_processor(machine* m, machine* to, goroutine* g) noexcept;
+// Wakes the machine that sleeps until a timer, if there is none any more: it sleeps for good then.
+void dismiss_keeper() noexcept;
 // Sees to it that somebody wakes up for the earliest timer.
 void keep_time() noexcept;
 // Takes a processor out of circulation. Requires: the lock, and the right to touch it.

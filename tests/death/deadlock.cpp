@@ -76,6 +76,24 @@ void after_a_thread_has_ended() {
   std::thread([] { std::this_thread::sleep_for(a_while); }).detach();
   (void)weft::chan<int>().recv();
 }
+// Another machine sleeps until a timer that is there no longer.
+void after_a_long_timer_was_stopped() {
+  weft::go([] {});
+  auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 1h);
+  const auto end = std::chrono::steady_clock::now() + a_while;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+  cancel();
+  (void)weft::chan<int>().recv();
+}
+// The last one that ran takes its thread with it.
+void after_a_bound_goroutine_has_ended() {
+  weft::go([] {
+    weft::this_goroutine::lock_thread();
+    ::usleep(static_cast<useconds_t>(a_while / 1us));
+  });
+  (void)weft::chan<int>().recv();
+}
 
 // ---- No deadlocks. ----
 
@@ -160,6 +178,8 @@ constexpr program programs[] = {
     {"after_a_crowd", &after_a_crowd},
     {"with_a_thread_that_waits_too", &with_a_thread_that_waits_too},
     {"after_a_thread_has_ended", &after_a_thread_has_ended},
+    {"after_a_long_timer_was_stopped", &after_a_long_timer_was_stopped},
+    {"after_a_bound_goroutine_has_ended", &after_a_bound_goroutine_has_ended},
     {"a_thread_sends", &a_thread_sends},
     {"a_thread_comes_back_twice", &a_thread_comes_back_twice},
     {"a_timer_is_set", &a_timer_is_set},

@@ -1,4 +1,6 @@
 // Contexts: the tree, its causes, deadlines and values, and the operations that take one.
+#include "eventually.hpp"
+
 #include <weft/context.hpp>
 #include <weft/test.hpp>
 #include <weft/weft.hpp>
@@ -7,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -266,6 +269,69 @@ TEST(context, on_real_processors_a_wide_tree_is_cancelled) {
     }
   });
   weft::max_procs(before);
+}
+
+// Whoever is woken by a cancel may drop every handle while the cancel is still at work.
+TEST(context, may_go_while_it_is_being_cancelled) {
+  std::stop_source source;
+  std::optional<context> ctx(with_stop(context::background(), source.get_token()));
+  std::optional<weft::cancellable> child(with_cancel(*ctx));
+  const std::stop_callback drop(child->ctx.stop_token(), [&] {
+    child.reset();
+    ctx.reset();
+  });
+  source.request_stop();
+
+  weft::mutex m;
+  m.lock();
+  for (int i = 0; i < weft::test::scaled(2'000, 200); ++i) {
+    weft::wait_group all;
+    {
+      auto c = with_cancel(context::background());
+      all.go([&c] { c.cancel(); });
+      EXPECT_EQ(m.lock(c.ctx), errc::canceled);
+    }
+    all.wait();
+  }
+}
+
+// A child's callback cancels the parent while somebody else does, who waits for the child.
+TEST(context, two_who_cancel_each_others_part_do_not_wait_for_each_other) {
+  auto parent = with_cancel(context::background());
+  auto child = with_cancel(parent.ctx);
+  const std::stop_callback both(child.ctx.stop_token(), [&] {
+    while (!parent.ctx.err()) weft::this_goroutine::yield();
+    parent.cancel();
+  });
+  weft::wait_group all;
+  all.go([&] { child.cancel(); });
+  all.go([&] {
+    while (!child.ctx.err()) weft::this_goroutine::yield();
+    parent.cancel();
+  });
+  all.wait();
+  EXPECT_EQ(child.ctx.err(), errc::canceled);
+}
+
+// Deeper than a goroutine's stack has room for calls.
+TEST(context, a_tree_may_be_deep) {
+  weft::wait_group all;
+  all.go([] {
+    const int depth = weft::test::scaled(20'000, 5'000);
+    const weft::context_key<int> key{"depth"};
+    auto root = with_cancel(context::background());
+    std::vector<weft::cancellable> chain;
+    context c = root.ctx;
+    for (int i = 0; i < depth; ++i) {
+      chain.push_back(with_cancel(with_value(c, key, i)));
+      c = chain.back().ctx;
+    }
+    chain.clear();
+    root.cancel();
+    EXPECT_EQ(c.err(), errc::canceled);
+    EXPECT_EQ(*c.value(key), depth - 1);
+  });
+  all.wait();
 }
 
 }  // namespace

@@ -211,6 +211,8 @@ TEST(fatal_ends, deadlock) {
            end{"after_a_crowd", "chan receive"},
            end{"with_a_thread_that_waits_too", "chan receive"},
            end{"after_a_thread_has_ended", "chan receive"},
+           end{"after_a_long_timer_was_stopped", "chan receive"},
+           end{"after_a_bound_goroutine_has_ended", "chan receive"},
        }) {
     const child_result r = run_program("deadlock", {.arguments = {how}});
     EXPECT_EQ(r.status, 2) << how << r;
