@@ -17,10 +17,10 @@
 // only if
 //   the victim has picked nothing for that long while something waits (it computes or blocks), or
 //   something has waited for four times as long.
-// A theft has paid when what was stolen kept the thief busy for longer than the theft cost, or when
-// the victim is still where it was. Each unpaid theft doubles the thief's patience, a paid one
-// resets it. What a search finds or not sets how long the next one lasts (5 to 40 us) and how long
-// the processor then dozes (idle.cpp).
+// A theft has paid when what was stolen kept the thief busy, other than with waiting for channels
+// that others use, for longer than the theft cost, or when the victim is still where it was. Each
+// unpaid theft doubles the thief's patience, a paid one resets it. What a search finds or not sets
+// how long the next one lasts (5 to 40 us) and how long the processor then dozes (idle.cpp).
 //
 // Taking is by question first: the victim sees it at its next entry into the runtime and puts
 // half of its queue into the thief's mailbox, at the cost of a few stores. If it does not come by
@@ -59,6 +59,9 @@ constexpr int claim_turns = 64;
 // leave it: what it touches has to come over from the other core.
 constexpr std::int64_t theft_cost_ns = 2'000;
 constexpr std::int64_t theft_cost_each_ns = 200;
+// And what waits for those that stayed had better stayed, too: the time it waits for is only a part
+// of what it costs them.
+constexpr std::int64_t wait_weight = 4;
 
 void push_by_kind(processor& p, goroutine* g) noexcept {
   push(p, has_run(g) ? p.ready : p.fresh, g);
@@ -116,14 +119,13 @@ void watch_fresh(processor& p, std::int64_t now) noexcept {
 }
 
 // Half of what a processor has, the oldest first; of an odd number the larger half.
-enum class take_from : std::uint8_t { queues, queues_and_next };
-void take_half(processor& victim, share& out, take_from what) noexcept {
+void take_half(processor& victim, share& out) noexcept {
   out.size = 0;
   for (ring* const r : {&victim.ready, &victim.fresh}) {
     std::uint64_t n = (r->size() + 1) / 2;
     for (; n != 0 && out.size < share::most; --n) out.items[out.size++] = r->pop_front();
   }
-  if (what == take_from::queues_and_next && out.size == 0) {
+  if (out.wants_next && out.size == 0) {
     if (goroutine* const g = take_next(victim)) out.items[out.size++] = g;
   }
 }
@@ -144,11 +146,12 @@ goroutine* keep_share(processor& p, const share& loot) noexcept {
   return loot.items[0];
 }
 
-goroutine* rob(processor& p, processor& victim, take_from what) noexcept {
+goroutine* rob(processor& p, processor& victim, bool wants_next) noexcept {
   machine* const owner = victim.holder.load(std::memory_order_acquire);
   if (owner == nullptr) return nullptr;
   const std::uint64_t picks = victim.picks.load(std::memory_order_relaxed);
   p.mailbox.size = 0;
+  p.mailbox.wants_next = wants_next;
   p.delivered.store(0, std::memory_order_relaxed);  // [S5]
   if (!owner->chair.ask(p.index)) return nullptr;
   if (!await_delivery(p, base::now_ns() + question_ns)) {
@@ -159,7 +162,7 @@ goroutine* rob(processor& p, processor& victim, take_from what) noexcept {
         await_delivery(p, base::never);
         break;
       case seat::claimed::yes:
-        if (owner->p == &victim) take_half(victim, p.mailbox, what);
+        if (owner->p == &victim) take_half(victim, p.mailbox);
         owner->chair.release();
         break;
     }
@@ -169,6 +172,7 @@ goroutine* rob(processor& p, processor& victim, take_from what) noexcept {
     p.robbed = &victim;
     p.robbed_picks = picks;
     p.robbed_count = p.mailbox.size;
+    p.robbed_lock_wait_ns = p.lock_wait_ns;
     p.robbed_at_ns = base::now_ns();
   }
   return first;
@@ -179,7 +183,8 @@ void judge_theft(processor& p, std::int64_t now) noexcept {
   if (p.robbed == nullptr) return;
   const bool still_stuck = p.robbed->picks.load(std::memory_order_relaxed) == p.robbed_picks;
   const std::int64_t busy = now - p.robbed_at_ns;
-  if (still_stuck || busy > theft_cost_ns + theft_cost_each_ns * p.robbed_count) {
+  const std::int64_t useful = busy - wait_weight * (p.lock_wait_ns - p.robbed_lock_wait_ns);
+  if (still_stuck || useful > theft_cost_ns + theft_cost_each_ns * p.robbed_count) {
     p.patience_ns = patience_min_ns;
     p.doze_ns = doze_min_ns;
   } else {
@@ -229,7 +234,7 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
                     (fresh.size() != 0 && now - seen.fresh_since_ns >= 4 * p.patience_ns);
   if (!stuck && !aged) return nullptr;
   seen.valid = false;  // begin anew after a theft, also a failed one
-  return rob(p, victim, stuck ? take_from::queues_and_next : take_from::queues);
+  return rob(p, victim, stuck);
 }
 
 // Takes from the overflow what has been lying there for as long as a victim's queue might.
@@ -372,7 +377,7 @@ goroutine* search(machine* m) noexcept {
 void hand_over(machine* m, std::uint32_t thief) noexcept {
   processor& to = *the_scheduler.processors[thief].load(std::memory_order_relaxed);
   to.mailbox.size = 0;
-  if (m->p != nullptr) take_half(*m->p, to.mailbox, take_from::queues);
+  if (m->p != nullptr) take_half(*m->p, to.mailbox);
   to.delivered.store(1, std::memory_order_release);  // [M1]
 }
 

@@ -33,6 +33,9 @@ inline constexpr std::int64_t doze_max_ns = 2'000'000;
 // What goroutines handed from one processor to another travel in.
 struct share {
   static constexpr std::uint32_t most = ring::capacity / 2;
+  // Set by the thief before it asks [S5]: the victim has picked nothing for a while, so what it is
+  // to run next may as well run elsewhere.
+  bool wants_next = false;
   std::uint32_t size = 0;
   goroutine* items[most + 1];
 };
@@ -63,6 +66,7 @@ struct alignas(64) processor {
   std::uint32_t until_fair = 61;  // picks until the next one that is fair to everybody
   std::uint32_t fair_turn = 0;    // who is looked at first then
   std::size_t overflow_owed = 0;  // goroutines it let overflow and has not taken back
+  std::int64_t lock_wait_ns = 0;  // spent waiting for channels that others were using
   std::int64_t slice_start_ns = 0;
   std::uint64_t oldest_fresh = 0;  // front of `fresh` when it was last looked at, and
   std::uint64_t oldest_fresh_epoch = 0;
@@ -95,6 +99,7 @@ struct alignas(64) processor {
   processor* robbed = nullptr;  // the last victim, its picks then, and the time
   std::uint64_t robbed_picks = 0;
   std::uint32_t robbed_count = 0;
+  std::int64_t robbed_lock_wait_ns = 0;  // lock_wait_ns then
   std::int64_t robbed_at_ns = 0;
   std::uint64_t overflow_mark = 0;
   std::int64_t overflow_since_ns = 0;
