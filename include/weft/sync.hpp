@@ -49,33 +49,33 @@ class mutex {
 
   // Blocks: the goroutine.
   void lock() {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "lock");
     core_.lock();
     detail::observe(detail::touch::acquire, this);
   }
 
   // Returns: the context's error, without the lock, if that ended first.
   std::error_code lock(const context& c) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "lock");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.lock_until(limit), this);
     });
   }
 
   bool try_lock() noexcept {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_lock");
     return detail::acquired(core_.try_lock(), this);
   }
 
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   bool try_lock_for(std::chrono::duration<Rep, Period> d) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_lock_for");
     return detail::acquired(core_.lock_until(detail::deadline_after(detail::to_ns(d))), this);
   }
   template <class Clock, class Duration>
   bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_lock_until");
     const bool yes = detail::wait_on_clock(
         when, [this](std::int64_t deadline) { return core_.lock_until(deadline); });
     return detail::acquired(yes, this);
@@ -83,7 +83,7 @@ class mutex {
 
   // Unlocking what is not locked ends the process.
   void unlock() noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "unlock");
     core_.unlock();
   }
 
@@ -110,7 +110,7 @@ class shared_mutex {
     return detail::wait_with(c, [this](detail::patience limit) { return lock_within(limit); });
   }
   bool try_lock() noexcept {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_lock");
     return written(core_.try_lock());
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
@@ -125,7 +125,7 @@ class shared_mutex {
   }
   // Unlocking what is not locked ends the process.
   void unlock() noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "unlock");
     core_.unlock();
   }
 
@@ -137,7 +137,7 @@ class shared_mutex {
                              [this](detail::patience limit) { return lock_shared_within(limit); });
   }
   bool try_lock_shared() noexcept {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_lock_shared");
     return detail::acquired(core_.try_lock_shared(), this);
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
@@ -151,7 +151,7 @@ class shared_mutex {
         when, [this](std::int64_t deadline) { return lock_shared_within(deadline); });
   }
   void unlock_shared() noexcept {
-    detail::observe(detail::touch::release, readers());
+    detail::observe(detail::touch::release, readers(), "unlock_shared");
     core_.unlock_shared();
   }
 
@@ -162,11 +162,11 @@ class shared_mutex {
     return detail::acquired(detail::acquired(yes, this), readers());
   }
   bool lock_within(detail::patience limit) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "lock");
     return written(core_.lock_until(limit));
   }
   bool lock_shared_within(detail::patience limit) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "lock_shared");
     return detail::acquired(core_.lock_shared_until(limit), this);
   }
 
@@ -183,11 +183,11 @@ class condition_variable {
   condition_variable& operator=(const condition_variable&) = delete;
 
   void notify_one() noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "notify_one");
     core_.notify_one();
   }
   void notify_all() noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "notify_all");
     core_.notify_all();
   }
 
@@ -255,8 +255,8 @@ class condition_variable {
 
   bool wait_within(std::unique_lock<mutex>& lock, detail::patience limit) {
     mutex& m = *lock.mutex();
-    detail::observe(detail::touch::arrive, this);
-    detail::observe(detail::touch::release, &m);
+    detail::observe(detail::touch::arrive, this, "wait");
+    detail::observe(detail::touch::release, &m, "unlock");
     const bool notified = core_.wait(m.core_, limit);
     if (notified) detail::observe(detail::touch::acquire, this);
     m.lock();
@@ -282,36 +282,36 @@ class counting_semaphore {
 
   // Requires: n >= 0, and no more than max() in all.
   void release(std::ptrdiff_t n = 1) noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "release");
     core_.release(n);
   }
 
   // Blocks: the goroutine.
   void acquire() {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "acquire");
     core_.acquire();
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error, without a permit, if that ended first.
   std::error_code acquire(const context& c) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "acquire");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.acquire_until(limit), this);
     });
   }
   bool try_acquire() noexcept {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_acquire");
     return detail::acquired(core_.try_acquire(), this);
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   bool try_acquire_for(std::chrono::duration<Rep, Period> d) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_acquire_for");
     return detail::acquired(core_.acquire_until(detail::deadline_after(detail::to_ns(d))), this);
   }
   template <class Clock, class Duration>
   bool try_acquire_until(std::chrono::time_point<Clock, Duration> when) {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_acquire_until");
     const bool yes = detail::wait_on_clock(
         when, [this](std::int64_t deadline) { return core_.acquire_until(deadline); });
     return detail::acquired(yes, this);
@@ -334,22 +334,22 @@ class latch {
   latch& operator=(const latch&) = delete;
 
   void count_down(std::ptrdiff_t n = 1) noexcept {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "count_down");
     if (n < 0 || n > max() || !core_.sub(static_cast<std::uint32_t>(n))) detail::die_of_latch();
   }
   bool try_wait() const noexcept {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "try_wait");
     return detail::acquired(core_.is_zero(), this);
   }
   // Blocks: the goroutine, until the counter is 0.
   void wait() const {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "wait");
     core_.wait(detail::wait_reason::latch);
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error if that ended first.
   std::error_code wait(const context& c) const {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.wait_until(detail::wait_reason::latch, limit), this);
     });
@@ -400,20 +400,20 @@ class barrier {
 
   // Requires: n > 0; more arrivals than the phase expects end the process.
   [[nodiscard]] arrival_token arrive(std::ptrdiff_t n = 1) {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "arrive");
     const auto [phase, last] = core_.arrive(n);
     if (last) complete();
     return arrival_token(phase);
   }
   // Blocks: the goroutine, until the phase of the token is over.
   void wait(arrival_token&& arrived) const {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "wait");
     core_.wait(arrived.phase_);
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error if that ended first: it has arrived all the same.
   std::error_code wait(const context& c, arrival_token&& arrived) const {
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this, &arrived](detail::patience limit) {
       return detail::acquired(core_.wait(arrived.phase_, limit), this);
     });
@@ -422,7 +422,7 @@ class barrier {
   std::error_code arrive_and_wait(const context& c) { return wait(c, arrive()); }
   // Arrives, and is not expected in the phases to come.
   void arrive_and_drop() {
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "arrive_and_drop");
     core_.drop();
     if (core_.arrive(1).last) complete();
   }
@@ -431,7 +431,7 @@ class barrier {
   void complete() noexcept {
     detail::observe(detail::touch::acquire, this);
     complete_();
-    detail::observe(detail::touch::release, this);
+    detail::observe(detail::touch::release, this, "complete");
     core_.finish();
   }
 
@@ -459,7 +459,7 @@ class once_flag {
     static_assert(std::is_invocable_v<F, A...>,
                   "the function given to call_once does not fit its arguments");
     using turn = detail::once_core::turn;
-    detail::observe(detail::touch::arrive, this);
+    detail::observe(detail::touch::arrive, this, "call_once");
     const turn t = core_.is_done() ? turn::done : core_.begin(limit);
     if (t == turn::gave_up) return false;
     detail::observe(detail::touch::acquire, this);

@@ -25,13 +25,20 @@
 // thread (or, if that is a goroutine itself, on a thread of its own); code in them must not hold a
 // std::mutex across a step, must not depend on addresses or other clocks than weft's, and makes its
 // state anew each time f is called. A run that fails is abandoned where it stands: destructors of
-// what its goroutines held do not run.
+// what its goroutines held do not run, so its memory is not given back, and the same goes for each
+// of the (at most 3,000) runs that look for fewer switches; a SCOPED_TRACE in it stays, too.
+//
+// "Something left behind" is a goroutine that still waits, a timer that is still armed, or an open
+// file descriptor, when f has returned.
 //
 // A loop that waits for others yields or sleeps in each turn; then everybody has one in time. One
 // that does neither may be run for ever, which is "no end", unless the strategy is random.
 //
 // What is made in a bubble or an exploration can be used only there: a goroutine of it that is
-// woken from outside ends the process, with a message that says so.
+// woken from outside ends the process, with a message that says so. Deadlines of a context that was
+// made outside are in real time. A std::stop_token tells a race detector nothing: order what
+// follows stop_requested() by other means. GoogleTest's death tests want death_test_style
+// "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -107,8 +114,9 @@ class failed : public std::runtime_error {
 };
 
 // Runs f in a bubble, and returns when it and all goroutines started in it have ended.
-// Throws: what f throws; `failed` if all of them wait and no timer is left, or f has ended and
-// others wait; std::logic_error inside of another.
+// Throws: what f throws, or whatever else leaves one of its goroutines; `failed` if all of them
+// wait and no timer would let one go on, if f has ended and others wait or a timer is left behind,
+// or after 10 million steps; std::logic_error inside of another.
 WEFT_API void bubble(const std::function<void()>& f);
 
 // In a bubble or an exploration: returns when all other goroutines wait for each other, for time,
@@ -133,6 +141,11 @@ inline void point() noexcept {
 
 // Tells what tables call a mutex, channel or wait_group: name(&m, "m"). Without it they are #1, #2.
 WEFT_API void name(const void* object, const char* text);
+template <class Handle>
+  requires requires(const Handle& c) { c.core(); }
+void name(const Handle* channel, const char* text) {
+  name(static_cast<const void*>(channel->core()), text);
+}
 
 namespace detail {
 

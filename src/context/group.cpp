@@ -13,7 +13,9 @@ group::group(context parent) : ctx_(context::background()), cancel_(detail::cont
 
 group::~group() {
   cancel_();
+  detail::observe(detail::touch::arrive, this, "end of the group");
   running_.wait(detail::wait_reason::wait_group);
+  detail::observe(detail::touch::acquire, this);
 }
 
 void group::set_limit(std::size_t n) {
@@ -40,7 +42,7 @@ bool group::try_enter() {
 void group::leave() noexcept {
   if (places_) (void)places_.try_recv();
   count_.fetch_sub(1, std::memory_order_relaxed);
-  detail::observe(detail::touch::release, this);
+  detail::observe(detail::touch::release, this, "done");
   running_.sub(1);
 }
 
@@ -52,7 +54,7 @@ void group::fail(std::exception_ptr thrown) noexcept {
 }
 
 void group::wait() {
-  detail::observe(detail::touch::arrive, this);
+  detail::observe(detail::touch::arrive, this, "wait");
   running_.wait(detail::wait_reason::wait_group);
   detail::observe(detail::touch::acquire, this);
   cancel_();

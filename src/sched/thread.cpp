@@ -31,8 +31,8 @@ void wake_thread(goroutine* g) noexcept {
   if (g->how == mode::simulated) {
     if (simulation* const s = this_simulation()) return s->ready(g);
     base::fatal(
-        "a goroutine of a test (weft/test.hpp) was woken from outside of it: what is made in "
-        "bubble() or explore() can be used only by goroutines started there");
+        "a goroutine in bubble() or explore() (weft/test.hpp) was woken by something outside: "
+        "make the channels, locks, timers and contexts that it waits for in there, too");
   }
   if (record_of(g)->sleep.wake()) {
     the_scheduler.thread_wakes.fetch_add(1, std::memory_order_seq_cst);

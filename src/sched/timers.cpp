@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/membarrier.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <sys/mman.h>
@@ -56,6 +57,13 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   }
   publish_locked();
   return fired;
+}
+
+bool timer_heap::could_wake() noexcept {
+  const std::lock_guard hold(lock_);
+  return std::any_of(entries_, entries_ + size_, [](const entry& e) {
+    return e.what->wakes == nullptr || e.what->wakes(e.what);
+  });
 }
 
 timer* timer_heap::drop_first() noexcept {

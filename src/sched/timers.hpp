@@ -24,7 +24,8 @@ class timer_heap;
 struct timer {
   void (*fire)(timer*) noexcept = nullptr;
   void* argument = nullptr;
-  std::int64_t when_ns = 0;    // guarded by the heap's lock while armed
+  bool (*wakes)(const timer*) noexcept = nullptr;  // whether anybody waits for it; null: yes
+  std::int64_t when_ns = 0;                        // guarded by the heap's lock while armed
   std::int64_t period_ns = 0;  // immutable while armed; if not 0 it stays armed when it fires
   std::size_t place = 0;       // guarded by the heap's lock: index in the heap plus 1; 0: not armed
   timer_heap* heap = nullptr;  // set by arm()
@@ -40,6 +41,9 @@ class timer_heap {
 
   // Fires what is due. Returns: how many.
   std::size_t run(std::int64_t now_ns) noexcept;
+
+  // Whether any timer would let anybody go on.
+  bool could_wake() noexcept;
 
   // Takes the first timer out, due or not. Returns: null if there is none.
   timer* drop_first() noexcept;

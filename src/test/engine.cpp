@@ -96,7 +96,11 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
 
   check_expectations();
   if (fault_ == fault::none && timers_.earliest_hint() != base::never) {
-    fail(fault::left_behind, "a timer is left behind");
+    const std::int64_t due_ms = (timers_.earliest_hint() - now_ns_) / 1'000'000;
+    fail(fault::left_behind,
+         "a timer is left behind, of a timer, ticker, after_func or context that was neither "
+         "stopped nor cancelled; due in " +
+             std::to_string(due_ms) + " ms");
   }
   if (fault_ == fault::none && options_.descriptors && descriptor_is_left(descriptor)) {
     fail(fault::left_behind, "a file descriptor is left behind");

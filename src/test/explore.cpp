@@ -4,6 +4,8 @@
 // places, run what is left as far as it fits, and if the run fails in the same way, go on from what
 // that run recorded, provided it is smaller. Any schedule that is followed "as far as it fits" is
 // a possible one, so every candidate is worth a try.
+#include "base/clock.hpp"
+#include "base/fatal.hpp"
 #include "test/chooser.hpp"
 #include "test/engine.hpp"
 #include "test/expectations.hpp"
@@ -30,6 +32,8 @@ namespace {
 
 constexpr std::uint64_t usual_seed = 0x5eed;
 constexpr int shrink_runs_max = 3'000;
+constexpr std::int64_t shrink_time_ns = 5'000'000'000;
+constexpr std::uint64_t bubble_steps_max = 10'000'000;
 constexpr std::size_t store_buffer_entries = 6;
 
 engine_options engine_options_of(const options& o) {
@@ -102,12 +106,14 @@ class shrinker {
   }
 
   const outcome& best() const { return best_; }
-  int runs() const { return shrink_runs_max - left_; }
+  int runs() const { return runs_; }
 
  private:
   bool try_instead(const schedule& candidate) {
+    if (left_ > 0 && base::now_ns() > until_ns_) left_ = 0;
     if (left_ == 0) return false;
     --left_;
+    ++runs_;
     const std::unique_ptr<chooser> c = make_follower(candidate);
     c->begin();
     outcome o = engine_.run(f_, *c, engine::trace::no);
@@ -202,6 +208,8 @@ class shrinker {
   const std::function<void()>& f_;
   outcome best_;
   int left_ = shrink_runs_max;
+  int runs_ = 0;
+  const std::int64_t until_ns_ = base::now_ns() + shrink_time_ns;
 };
 
 // The name of this program, for the line that replays.
@@ -266,6 +274,12 @@ result replay_schedule(const options& o, const schedule& s, const std::string& s
   const std::unique_ptr<chooser> c = make_follower(s);
   c->begin();
   const outcome told = e.run(f, *c, engine::trace::yes);
+  // It may go on after the schedule; before its end it must have been the same.
+  const auto& wanted = s.segments;
+  const auto& ran = told.schedule.segments;
+  const bool fits =
+      ran.size() >= wanted.size() &&
+      std::equal(wanted.begin(), wanted.end() - (wanted.empty() ? 0 : 1), ran.begin());
   result r;
   r.ok = told.ok();
   r.runs = 1;
@@ -273,11 +287,20 @@ result replay_schedule(const options& o, const schedule& s, const std::string& s
   r.switches = told.schedule.switches();
   r.seed = seed;
   r.failure = one_line(told.message);
-  r.report = (r.ok ? "weft::test: the replayed run does not fail\n"
-                   : "weft::test: " + told.message + "\n") +
-             "\n" + told.table;
+  if (!r.ok) {
+    r.report = "weft::test: " + told.message + "\n";
+  } else if (fits) {
+    r.report = "weft::test: the replayed run does not fail\n";
+  } else {
+    r.report =
+        "weft::test: the replayed run does not fail, but the program has changed: it could "
+        "not follow the schedule\n";
+  }
+  r.report += "\n" + told.table;
   return r;
 }
+
+void say(const std::string& line) { base::write_stderr(line); }
 
 // A seed is "<line of the explore>:<schedule>".
 bool parse_seed(std::string_view seed, std::uint64_t& line, schedule& s) {
@@ -294,7 +317,13 @@ result explore_here(const options& o, const std::function<void()>& f) {
   std::uint64_t line = 0;
   const std::string_view seed = environment_seed();
   if (parse_seed(seed, line, given)) {
-    if (line == o.where.line()) return replay_schedule(o, given, std::string(seed), f);
+    if (line == o.where.line()) {
+      result replayed = replay_schedule(o, given, std::string(seed), f);
+      if (replayed.ok) say(replayed.report.substr(0, replayed.report.find('\n') + 1));
+      return replayed;
+    }
+    say("weft::test: WEFT_SEED is for line " + std::to_string(line) + "; the exploration at " +
+        place_of(o) + " runs in full\n");
   } else if (!seed.empty() && !parse_number(seed)) {
     throw std::invalid_argument("weft::test: WEFT_SEED=" + std::string(seed) +
                                 " is neither a number nor a line and a schedule");
@@ -312,7 +341,7 @@ result explore_here(const options& o, const std::function<void()>& f) {
     if (one.ok()) continue;
     const std::size_t switches = one.schedule.switches();
     shrinker s(e, f, std::move(one));
-    if (o.shrink && s.best().what != fault::diverged) s.shrink();
+    if (o.shrink && switches != 0 && s.best().what != fault::diverged) s.shrink();
     result told = tell(e, o, f, s.best());
     told.runs = r.runs;
     told.steps = r.steps;
@@ -369,7 +398,7 @@ result replay(const options& o, const std::string& seed, const std::function<voi
 void bubble(const std::function<void()>& f) {
   const outcome o = off_machine([&] {
     engine_options options;
-    options.steps = ~std::uint64_t{0};
+    options.steps = bubble_steps_max;
     engine e(options);
     const std::unique_ptr<chooser> c =
         make_random(parse_number(environment_seed()).value_or(usual_seed));

@@ -5,7 +5,8 @@
 // steps before somebody else had a turn, and what was chosen where a number had to be.
 //
 // As text: "0x3-1x5-t-0x2_1-0": goroutine 0 makes three steps, 1 five, the clock one, 0 two, and
-// then everybody as if nobody chose; the first choice of a number is 1, the second 0.
+// then everybody as if nobody chose; the first choice of a number is 1, the second 0. What repeats
+// is written once: "(0x2-t)x40_1x7".
 #pragma once
 
 #include <cstddef>

@@ -117,7 +117,9 @@ void engine::collect_last_resort() {
     offer_.actors.push_back({actor::kind::goroutine, rester_->index});
     return;
   }
-  if (timers_.earliest_hint() != base::never && main_->stands != standing::done) {
+  // A ticker that nobody listens to lets nobody go on.
+  if (timers_.earliest_hint() != base::never && main_->stands != standing::done &&
+      timers_.could_wake()) {
     offer_.actors.push_back({actor::kind::clock, 0});
     return;
   }
@@ -139,7 +141,8 @@ strand* engine::decide() {
   for (;;) {
     if (fault_ != fault::none || (watch_ != nullptr && check_expectations())) return nullptr;
     if (++steps_ > options_.steps) {
-      fail_later(fault::no_end, "no end after " + std::to_string(options_.steps) + " steps");
+      fail_later(fault::no_end,
+                 "no end after " + std::to_string(options_.steps) + " steps:" + roll_call());
       return nullptr;
     }
     collect();

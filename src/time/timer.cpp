@@ -33,6 +33,7 @@ class timer_core : public sched::timer {
   explicit timer_core(chan_core* channel, std::unique_ptr<timer_function> f) noexcept
       : channel_(channel), function_(std::move(f)) {
     fire = function_ != nullptr ? &fire_function : &fire_channel;
+    wakes = function_ != nullptr ? nullptr : &is_waited_for;
   }
   timer_core(const timer_core&) = delete;
   timer_core& operator=(const timer_core&) = delete;
@@ -74,6 +75,9 @@ class timer_core : public sched::timer {
 
   void start(std::int64_t delay_ns, std::int64_t period) {
     free_put_aside();
+    // What was done before is seen by whoever it wakes.
+    observe(touch::release, channel_ != nullptr ? static_cast<void*>(channel_) : this,
+            "start timer");
     goroutine* spare = function_ != nullptr ? prepare() : nullptr;
     retain();
     const std::int64_t when = deadline_after(delay_ns);
@@ -105,6 +109,10 @@ class timer_core : public sched::timer {
  private:
   using time_point = clock::time_point;
 
+  static bool is_waited_for(const sched::timer* t) noexcept {
+    return static_cast<const timer_core*>(t)->channel_->is_received_from_hint();
+  }
+
   // Runs under the heap's lock, inside.
   static void fire_channel(sched::timer* t) noexcept {
     auto* const self = static_cast<timer_core*>(t);
@@ -127,6 +135,7 @@ class timer_core : public sched::timer {
         ~releaser() { self->release(); }
       };
       const releaser last{self};
+      observe(touch::acquire, self);
       self->function_->call();
     }
   };

@@ -216,4 +216,19 @@ TEST(bubble, two_thousand_goroutines_sleep) {
   EXPECT_EQ(woken, 2'000u);
 }
 
+TEST(bubble, a_ticker_nobody_listens_to_hides_no_deadlock) {
+  EXPECT_THROW(bubble([] {
+                 const weft::ticker k(1s);
+                 (void)weft::chan<int>().recv();
+               }),
+               weft::test::failed);
+}
+
+TEST(bubble, does_not_go_on_for_ever) {
+  EXPECT_THROW(bubble([] {
+                 for (;;) weft::this_goroutine::sleep_for(1h);
+               }),
+               weft::test::failed);
+}
+
 }  // namespace

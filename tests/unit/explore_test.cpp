@@ -364,4 +364,71 @@ TEST(explore, a_bad_seed_is_refused) {
   EXPECT_THROW((void)weft::test::replay({}, "12:0y3", [] {}), std::invalid_argument);
 }
 
+// Who starts a timer, or waits for a group's end, is ordered with whoever runs meanwhile.
+TEST(explore, timers_and_groups_order_what_they_start) {
+  explore({.runs = 50}, [] {
+    weft::test::var<int> x{0, "x"};
+    weft::chan<int> done;
+    x = 1;
+    const auto t = weft::after_func(1s, [&] {
+      EXPECT_EQ(x, 1);
+      done.close();
+    });
+    (void)done.recv();
+    {
+      weft::group g;
+      g.go([&x] { x = 2; });
+    }
+    EXPECT_EQ(x, 2);
+  });
+}
+
+TEST(explore, a_ticker_nobody_listens_to_hides_no_deadlock) {
+  const auto r = try_explore({.runs = 3}, [] {
+    const weft::ticker k(1s);
+    weft::mutex m;
+    m.lock();
+    m.lock();
+  });
+  EXPECT_NE(r.failure.find("deadlock: all goroutines are asleep: main: mutex lock"),
+            std::string::npos)
+      << r.report;
+}
+
+// A loop of 50,000 turns has a seed of a few letters, which replays it.
+TEST(explore, no_end_is_told_at_once_with_a_short_seed) {
+  const auto endless = [] {
+    for (;;) weft::this_goroutine::sleep_for(1s);
+  };
+  const auto r = try_explore({.runs = 3}, endless);
+  EXPECT_NE(r.failure.find("no end after 100000 steps"), std::string::npos) << r.report;
+  EXPECT_LT(r.seed.size(), 60u) << r.seed;
+  EXPECT_EQ(weft::test::replay({}, r.seed, endless).failure, r.failure);
+}
+
+TEST(explore, tables_say_what_is_done_with_what) {
+  const auto r = try_explore({.runs = 1}, [] {
+    weft::mutex m;
+    weft::chan<int> jobs(1);
+    weft::counting_semaphore<1> permits(1);
+    weft::test::name(&m, "m");
+    weft::test::name(&jobs, "jobs");
+    weft::test::name(&permits, "permits");
+    m.lock();
+    m.unlock();
+    permits.acquire();
+    jobs.send(1);
+    jobs.send(2);
+  });
+  for (const char* const text : {"lock m", "unlock m", "acquire permits", "send jobs"}) {
+    EXPECT_NE(r.report.find(text), std::string::npos) << text << "\n" << r.report;
+  }
+}
+
+TEST(explore, a_schedule_that_no_longer_fits_is_told) {
+  const auto r = weft::test::replay({}, "1:0x2-9x7-0x3", [] { weft::this_goroutine::yield(); });
+  EXPECT_TRUE(r.ok);
+  EXPECT_NE(r.report.find("could not follow the schedule"), std::string::npos) << r.report;
+}
+
 }  // namespace

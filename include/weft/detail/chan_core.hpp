@@ -154,6 +154,7 @@ class WEFT_API chan_core {
   bool could_receive() const noexcept {
     return count() != 0 || (flags() & (is_closed | has_senders | has_returned)) != 0;
   }
+  bool is_received_from_hint() const noexcept { return (flags() & has_receivers) != 0; }
   bool closed_hint() const noexcept { return (flags() & is_closed) != 0; }
 
  private:
