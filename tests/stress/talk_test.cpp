@@ -1,0 +1,212 @@
+// Channels and selects between goroutines, bound goroutines and plain threads, on 1, 2, 8 and
+// changing numbers of processors: every value arrives once, in its sender's order.
+#include "stress_fixture.hpp"
+
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace weft {
+namespace {
+
+using namespace std::chrono_literals;
+
+class talk : public test::stress_test {
+ protected:
+  // Calls round(random) again and again, on each number of processors in turn.
+  template <class F>
+  void on_all_processors(F round) {
+    constexpr int procs[] = {1, 2, 8, 8};
+    for (int part = 0; part < 4; ++part) {
+      max_procs(procs[part]);
+      std::unique_ptr<test::procs_changer> changer;
+      if (part == 3) changer = std::make_unique<test::procs_changer>(chance(1), 16, 1ms);
+      base::random random = chance(2 + static_cast<std::uint64_t>(part));
+      do round(random);
+      while (!time_is_up(part + 1, 4) && !HasFailure());
+    }
+  }
+};
+
+// Somebody who runs f: mostly a goroutine.
+class crew {
+ public:
+  template <class F>
+  void start(base::random& random, F f) {
+    const std::uint32_t which = random.below(12);
+    if (which == 0) {
+      threads_.emplace_back(f);
+    } else if (which == 1) {
+      all_.go([f] {
+        this_goroutine::lock_thread();
+        f();
+      });
+    } else {
+      all_.go(f);
+    }
+  }
+  void join() {
+    all_.wait();
+    for (std::thread& t : threads_) t.join();
+  }
+
+ private:
+  wait_group all_;
+  std::vector<std::thread> threads_;
+};
+
+struct message {
+  std::uint32_t sender = 0;
+  std::uint32_t number = 0;
+};
+
+// What receivers saw: each sender's messages once and in order, as far as one receiver can tell.
+class tally {
+ public:
+  explicit tally(std::size_t senders) : received_(senders) {}
+  class reader {
+   public:
+    explicit reader(tally& t) : all_(t), next_(t.received_.size()) {}
+    void see(const message& m) {
+      if (m.number < next_[m.sender]) ++all_.disorder_;
+      next_[m.sender] = m.number + 1;
+      ++all_.received_[m.sender];
+    }
+
+   private:
+    tally& all_;
+    std::vector<std::uint32_t> next_;
+  };
+  void expect(std::uint32_t each) const {
+    for (const auto& n : received_) EXPECT_EQ(n, each);
+    EXPECT_EQ(disorder_, 0u);
+  }
+
+ private:
+  std::vector<std::atomic<std::uint32_t>> received_;
+  std::atomic<std::uint32_t> disorder_{0};
+};
+
+TEST_F(talk, every_value_arrives_once_and_in_order) {
+  on_all_processors([](base::random& random) {
+    const std::uint32_t senders = 1 + random.below(4);
+    const std::uint32_t receivers = 1 + random.below(4);
+    const auto each = static_cast<std::uint32_t>(test::scaled(2'000, 200));
+    const chan<message> c(random.below(2) == 0 ? 0 : random.below(200));
+    tally seen(senders);
+    crew all;
+    wait_group sending;
+    sending.add(static_cast<int>(senders));
+    for (std::uint32_t s = 0; s < senders; ++s) {
+      all.start(random, [&, s] {
+        for (std::uint32_t i = 0; i < each; ++i) c.send({s, i});
+        sending.done();
+      });
+    }
+    for (std::uint32_t r = 0; r < receivers; ++r) {
+      all.start(random, [&] {
+        tally::reader mine(seen);
+        for (const message& m : c) mine.see(m);
+      });
+    }
+    sending.wait();
+    c.close();
+    all.join();
+    seen.expect(each);
+  });
+}
+
+// Long turns on one machine make it privileged (sched/bias.hpp); then somebody else comes.
+TEST_F(talk, channels_wander_between_machines) {
+  on_all_processors([](base::random& random) {
+    const chan<std::uint64_t> values(1'000);
+    const chan<int> turn(1);
+    std::uint64_t sum = 0;  // guarded by the turn
+    std::uint64_t count = 0;
+    crew all;
+    turn.send(0);
+    for (int who = 0; who < 4; ++who) {
+      const std::uint32_t length = 1 + random.below(700);
+      all.start(random, [&, length] {
+        for (int i = 0; i < test::scaled(10, 3); ++i) {
+          (void)turn.recv();
+          for (std::uint32_t k = 0; k < length; ++k) {
+            values.send(k);
+            ++count;
+          }
+          for (std::uint32_t k = 0; k < length; ++k) sum += *values.recv() + 1;
+          turn.send(0);
+          this_goroutine::yield();
+        }
+      });
+    }
+    all.join();
+    EXPECT_EQ(values.size(), 0u);
+    EXPECT_GE(sum, count);
+  });
+}
+
+// Selects that send to each other and receive from each other, with time running out.
+TEST_F(talk, selects_meet_selects) {
+  on_all_processors([](base::random& random) {
+    constexpr std::size_t channels = 3;
+    const auto each = static_cast<std::uint32_t>(test::scaled(400, 50));
+    const std::vector<chan<message>> c = {chan<message>(), chan<message>(), chan<message>(3)};
+    const chan<int> over;
+    std::atomic<std::uint64_t> sent{0};
+    std::atomic<std::uint64_t> received{0};
+    crew all;
+    wait_group busy;
+    constexpr std::uint32_t members = 6;
+    busy.add(members);
+    for (std::uint32_t who = 0; who < members; ++who) {
+      const std::uint64_t seed = random.next();
+      all.start(random, [&, who, seed] {
+        base::random mine(seed);
+        for (std::uint32_t i = 0; i < each; ++i) {
+          message m{who, i};
+          const std::size_t to = mine.below(channels);
+          const std::size_t from = mine.below(channels);
+          const auto got = [&](std::optional<message> v) { received += v.has_value(); };
+          const auto gave = [&] { ++sent; };
+          switch (mine.below(3)) {
+            case 0:
+              select(send(c[to], m, gave), recv(c[from], got), after(50us, [] {}));
+              break;
+            case 1:
+              select(send(c[to], m, gave), recv(c[from], got), otherwise());
+              break;
+            default:
+              select(recv(c[0], got), recv(c[1], got), recv(c[2], got), send(c[to], m, gave),
+                     after(20us, [] {}));
+              break;
+          }
+        }
+        busy.done();
+        // Until everybody is through, takes what is left.
+        for (bool more = true; more;) {
+          select(recv(c[0], [&](std::optional<message> v) { received += v.has_value(); }),
+                 recv(c[1], [&](std::optional<message> v) { received += v.has_value(); }),
+                 recv(c[2], [&](std::optional<message> v) { received += v.has_value(); }),
+                 recv(over, [&](std::optional<int>) { more = false; }));
+        }
+      });
+    }
+    busy.wait();
+    over.close();
+    all.join();
+    EXPECT_EQ(sent, received + c[2].size());
+  });
+}
+
+}  // namespace
+}  // namespace weft
