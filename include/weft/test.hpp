@@ -113,11 +113,15 @@ class failed : public std::runtime_error {
   test::result result_;
 };
 
+struct bubble_options {
+  std::uint64_t steps = 10'000'000;  // more is "no end"
+};
+
 // Runs f in a bubble, and returns when it and all goroutines started in it have ended.
 // Throws: what f throws, or whatever else leaves one of its goroutines; `failed` if all of them
 // wait and no timer would let one go on, if f has ended and others wait or a timer is left behind,
-// or after 10 million steps; std::logic_error inside of another.
-WEFT_API void bubble(const std::function<void()>& f);
+// or after too many steps; std::logic_error inside of another.
+WEFT_API void bubble(const std::function<void()>& f, const bubble_options& o = {});
 
 // In a bubble or an exploration: returns when all other goroutines wait for each other, for time,
 // or for this one. Throws: std::logic_error elsewhere, or if somebody waits so already.

@@ -33,7 +33,6 @@ namespace {
 constexpr std::uint64_t usual_seed = 0x5eed;
 constexpr int shrink_runs_max = 3'000;
 constexpr std::int64_t shrink_time_ns = 5'000'000'000;
-constexpr std::uint64_t bubble_steps_max = 10'000'000;
 constexpr std::size_t store_buffer_entries = 6;
 
 engine_options engine_options_of(const options& o) {
@@ -395,10 +394,10 @@ result replay(const options& o, const std::string& seed, const std::function<voi
   return off_machine([&] { return replay_schedule(o, s, seed, f); });
 }
 
-void bubble(const std::function<void()>& f) {
+void bubble(const std::function<void()>& f, const bubble_options& b) {
   const outcome o = off_machine([&] {
     engine_options options;
-    options.steps = bubble_steps_max;
+    options.steps = b.steps;
     engine e(options);
     const std::unique_ptr<chooser> c =
         make_random(parse_number(environment_seed()).value_or(usual_seed));

@@ -225,9 +225,11 @@ TEST(bubble, a_ticker_nobody_listens_to_hides_no_deadlock) {
 }
 
 TEST(bubble, does_not_go_on_for_ever) {
-  EXPECT_THROW(bubble([] {
-                 for (;;) weft::this_goroutine::sleep_for(1h);
-               }),
+  EXPECT_THROW(bubble(
+                   [] {
+                     for (;;) weft::this_goroutine::sleep_for(1h);
+                   },
+                   {.steps = 100'000}),
                weft::test::failed);
 }
 
