@@ -16,7 +16,7 @@
 //       reference, unless the last one was gone already.
 //
 // Memory order:
-//   [X1] the canceller's release of err_ -> acquire of whoever reads it: the cause.
+//   [F1] the canceller's release of err_ -> acquire of whoever reads it: the cause.
 //
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions; one at a
 // time. An interruption (weft/detail/interruption.hpp) is fired under it, which takes the lock of a
@@ -170,10 +170,10 @@ class context_core {
   void settle() noexcept { const locked hold(lock_); }
 
   errc error() const noexcept {
-    return static_cast<errc>(err_.load(std::memory_order_acquire));  // [X1]
+    return static_cast<errc>(err_.load(std::memory_order_acquire));  // [F1]
   }
-  bool ended() const noexcept { return err_.load(std::memory_order_acquire) != 0; }  // [X1]
-  std::exception_ptr cause() const { return cause_; }  // ordered by [X1]
+  bool ended() const noexcept { return err_.load(std::memory_order_acquire) != 0; }  // [F1]
+  std::exception_ptr cause() const { return cause_; }  // ordered by [F1]
   chan_core* done() const noexcept { return done_; }
   const context_ref& parent() const noexcept { return parent_; }
   kind what() const noexcept { return kind_; }
@@ -258,8 +258,8 @@ class context_core {
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::spin_lock lock_;
-  std::atomic<int> err_{0};               // [X1] written once, under lock_
-  std::exception_ptr cause_;              // immutable after [X1]
+  std::atomic<int> err_{0};               // [F1] written once, under lock_
+  std::exception_ptr cause_;              // immutable after [F1]
   context_watcher* watchers_ = nullptr;   // guarded by lock_
   context_child as_child_{this};          // in the list of the ancestor
   chan_core* done_ = nullptr;             // closed once
@@ -332,7 +332,7 @@ bool context_core::begin_cancel(errc why, const std::exception_ptr& cause, std::
     if (err_.load(std::memory_order_relaxed) != 0) return false;
     std::swap(cause_, mine);  // nothing is freed in here
     canceller_ = me;
-    err_.store(static_cast<int>(why), std::memory_order_release);  // [X1]
+    err_.store(static_cast<int>(why), std::memory_order_release);  // [F1]
     stop = stop_;
   }
   if (stop) stop->request_stop();

@@ -60,7 +60,7 @@ void sleep_while(std::uint32_t word, std::int64_t deadline_ns) noexcept {
 void sleep_deeply() noexcept {
   std::uint32_t word = awake;
   if (!sched.monitor_word.compare_exchange_strong(word, deep_sleep,
-                                                  std::memory_order_seq_cst)) {  // [B1]
+                                                  std::memory_order_seq_cst)) {  // [J1]
     return;
   }
   // A machine that woke up meanwhile saw no deep sleep; it is no longer in the idle list.
@@ -138,7 +138,7 @@ void* monitor_main(void*) {
 
 int start_monitor() noexcept { return start_service("weft-monitor", &monitor_main); }
 
-// [B1] A machine leaves the idle list, then looks at the word; the monitor writes the word, then
+// [J1] A machine leaves the idle list, then looks at the word; the monitor writes the word, then
 // looks whether all are idle. The lock's exchange and the seq_cst store order both sides.
 void note_activity() noexcept {
   if (sched.monitor_word.load(std::memory_order_seq_cst) != deep_sleep) return;
