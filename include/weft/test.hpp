@@ -34,11 +34,11 @@
 // A loop that waits for others yields or sleeps in each turn; then everybody has one in time. One
 // that does neither may be run for ever, which is "no end", unless the strategy is random.
 //
-// What is made in a bubble or an exploration can be used only there: a goroutine of it that is
-// woken from outside ends the process, with a message that says so. Deadlines of a context that was
-// made outside are in real time. A std::stop_token tells a race detector nothing: order what
-// follows stop_requested() by other means. GoogleTest's death tests want death_test_style
-// "threadsafe".
+// What is made in a bubble or an exploration can be used only there: a channel, timer or context
+// used outside throws std::logic_error, and a goroutine of it that is woken by a lock from outside
+// ends the process, with a message that says so. Deadlines of a context that was made outside are
+// in real time. A std::stop_token tells a race detector nothing: order what follows
+// stop_requested() by other means. GoogleTest's death tests want death_test_style "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>

@@ -6,7 +6,9 @@
 #include "base/clock.hpp"
 #include "base/membarrier.hpp"
 #include "chan/locked.hpp"
+#include "sched/bias.hpp"
 #include "sched/parking.hpp"
+#include "sched/simulation.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -42,7 +44,12 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
   }
   const std::size_t bytes = sizeof(chan_core) + capacity * slot_bytes;
   void* const memory = bytes <= block_bytes ? allocate_block() : ::operator new(bytes);
-  return ::new (memory) chan_core(capacity, shape);
+  auto* const core = ::new (memory) chan_core(capacity, shape);
+  if (sched::this_simulation() != nullptr) {
+    core->bias_after_.store(simulated, std::memory_order_relaxed);
+    core->bias_.store(sched::leaving<sched::machine>, std::memory_order_relaxed);
+  }
+  return core;
 }
 
 // The last handle is gone, so nobody waits and nobody comes.
@@ -90,7 +97,7 @@ void chan_core::lock_slow() noexcept {
 
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   uses_in_a_row_ = 0;
-  if (m == nullptr || has_forgone_bias()) return;
+  if (m == nullptr || has_forgone_bias() || is_simulated()) return;
   // It will have to use it for longer next time.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
@@ -110,7 +117,19 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   return true;
 }
 
-sched::machine* chan_core::enter_and_lock() noexcept {
+void chan_core::check_simulated() const {
+  if (sched::this_simulation() != nullptr) return;
+  throw std::logic_error(
+      "weft::chan: a channel, timer or context made in bubble() or explore() (weft/test.hpp) is "
+      "used outside of it");
+}
+
+sched::machine* chan_core::enter_and_lock() {
+  if (is_simulated()) [[unlikely]] {
+    check_simulated();
+    lock();
+    return nullptr;
+  }
   for (;;) {
     sched::machine* m = sched::this_machine();
     if (m != nullptr) m = sched::enter(m);
@@ -129,7 +148,8 @@ sched::machine* chan_core::enter_and_lock() noexcept {
   }
 }
 
-void chan_core::forgo_bias() noexcept {
+void chan_core::forgo_bias() {
+  if (is_simulated()) return check_simulated();
   sched::machine* const m = enter_and_lock();
   bias_after_.store(never_biased, std::memory_order_relaxed);
   const bool privileged = bias_.load(std::memory_order_relaxed) != nullptr;  // this one

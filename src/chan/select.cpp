@@ -57,7 +57,7 @@ bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::ti
 
 // While a select holds locks it cannot wait for a privileged machine (sched/bias.hpp), so there is
 // to be none. Outside the runtime.
-void forgo_biases(std::span<select_case* const> cases) noexcept {
+void forgo_biases(std::span<select_case* const> cases) {
   for (const select_case* const c : cases) {
     if (c->channel != nullptr && !c->channel->has_forgone_bias()) [[unlikely]]
       c->channel->forgo_bias();

@@ -51,7 +51,8 @@ struct alignas(64) machine {
 
   // Whether it uses nothing that belongs to it, at some instant of the call (bias.hpp).
   bool is_away() const noexcept {
-    return !chair.inside_hint() || is_asleep.load(std::memory_order_acquire);
+    return !chair.inside_hint() || is_asleep.load(std::memory_order_acquire) ||
+           has_stopped.load(std::memory_order_acquire);
   }
 
   parker sleep;

@@ -4,6 +4,7 @@
 // and writes.
 #include "sched/bias.hpp"
 
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "sched/seat.hpp"
@@ -106,16 +107,6 @@ void program(world& w) {
     });
   }
   w.at_end([s] { check(s->uses.get() == c.first + c.second + c.thread, "a use was lost"); });
-}
-
-void expect_right(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_TRUE(r.ok) << r.report;
-  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
-}
-void expect_wrong(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_FALSE(r.ok) << r.executions << " executions";
 }
 
 TEST(bias, is_taken_by_another_machine) {

@@ -3,6 +3,7 @@
 // is gone as soon as it has left: I1.
 #include "sync/mutex_slow.hpp"
 
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "model/seam.hpp"
@@ -181,12 +182,6 @@ void lock_program(world& w) {
 
 using real = basic_seam<>;
 
-void expect_right(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_TRUE(r.ok) << r.report;
-  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
-}
-
 TEST(interruption, of_one_wait) { expect_right({.preemptions = -1}, &program<real>); }
 TEST(interruption, of_a_waiter_and_its_holder) {
   expect_right({.preemptions = 3}, &lock_program<real, 1>);
@@ -198,12 +193,10 @@ TEST(interruption, with_two_holders_the_waiter_may_wait_twice) {
 // ---- Mutants. ----
 
 TEST(interruption, a_waiter_that_does_not_wait_for_the_canceller_is_found) {
-  const result r = explore({.preemptions = -1}, &program<real, false>);
-  EXPECT_FALSE(r.ok) << r.executions << " executions";
+  expect_wrong({.preemptions = -1}, &program<real, false>);
 }
 TEST(interruption, a_missing_release_is_found) {
-  const result r = explore({.preemptions = -1}, &program<basic_seam<mutant::no_release>>);
-  EXPECT_FALSE(r.ok) << r.executions << " executions";
+  expect_wrong({.preemptions = -1}, &program<basic_seam<mutant::no_release>>);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // bounds named at each test. The last of them destroys the mutex: I3.
 #include "sync/mutex_slow.hpp"
 
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "model/seam.hpp"
@@ -151,16 +152,6 @@ void program(world& w) {
     check(s->count.get() == (lockers + timed) * turns, "a use was lost");
     s->check_empty();
   });
-}
-
-void expect_right(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_TRUE(r.ok) << r.report;
-  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
-}
-void expect_wrong(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_FALSE(r.ok) << r.executions << " executions";
 }
 
 using normal = mutex_seam<platform, mode::normal>;

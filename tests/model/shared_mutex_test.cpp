@@ -2,6 +2,7 @@
 // and writers, within the bounds named at each test. The last of them destroys it: I6.
 #include "sync/shared_mutex_slow.hpp"
 
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "model/seam.hpp"
@@ -116,15 +117,6 @@ void reader_then_last_writer(world& w) {
     s->write_and_unlock();
   });
   w.at_end([s] { s->check_empty(); });
-}
-
-void expect_right(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_TRUE(r.ok) << r.report;
-  EXPECT_TRUE(r.exhausted) << r.executions << " executions";
-}
-void expect_wrong(const options& o, const make_function& make) {
-  EXPECT_FALSE(explore(o, make).ok);
 }
 
 using real = basic_seam<platform>;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -231,6 +232,28 @@ TEST(bubble, does_not_go_on_for_ever) {
                    },
                    {.steps = 100'000}),
                weft::test::failed);
+}
+
+TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
+  std::optional<weft::chan<int>> leaked;
+  std::optional<weft::timer> timer;
+  std::optional<weft::context> ctx;
+  bubble([&] {
+    leaked.emplace(1);
+    leaked->send(1);
+    timer.emplace(1h);
+    timer->stop();
+    ctx.emplace(weft::with_cancel(weft::context::background()).ctx);
+  });
+  EXPECT_THROW((void)leaked->recv(), std::logic_error);
+  EXPECT_THROW(leaked->send(2), std::logic_error);
+  EXPECT_THROW((void)leaked->try_recv(), std::logic_error);
+  EXPECT_THROW(weft::select(weft::recv(*leaked), weft::otherwise()), std::logic_error);
+  EXPECT_THROW((void)timer->c().recv(), std::logic_error);
+  EXPECT_THROW(weft::select(weft::recv(ctx->done()), weft::otherwise()), std::logic_error);
+  weft::wait_group all;
+  all.go([&] { EXPECT_THROW((void)leaked->recv(), std::logic_error); });
+  all.wait();
 }
 
 }  // namespace

@@ -28,6 +28,8 @@
 // few hundred uses in a row by one machine that machine need not take the lock any more, until
 // somebody else comes (src/sched/bias.hpp); a channel that a select or a timer uses stays without.
 //   I4  bias_ names a machine only if nobody holds the lock; whoever has got the lock looks again.
+// A channel that was made in a test's simulation says so in bias_, too, for ever: so nobody outside
+// takes a fast path, and the others look.
 //
 // Memory order:
 //   [N1] unlock's release -> lock's acquire: everything of the channel.
@@ -115,8 +117,9 @@ class WEFT_API chan_core {
  public:
   // Throws: std::length_error, std::bad_alloc.
   static chan_core* make(std::size_t capacity, const chan_shape& shape);
-  // From now on every user takes the lock. Outside the runtime.
-  void forgo_bias() noexcept;
+  // From now on every user takes the lock. Outside the runtime. Throws: std::logic_error if it was
+  // made in a simulation and this is none.
+  void forgo_bias();
   bool has_forgone_bias() const noexcept {
     return bias_after_.load(std::memory_order_relaxed) == never_biased;
   }
@@ -175,7 +178,12 @@ class WEFT_API chan_core {
   // neither, if that takes longer.
   bool lock_here(sched::machine* m) noexcept;
   // Enters and gets either, whatever it takes. Returns: the machine, or null on a plain thread.
-  sched::machine* enter_and_lock() noexcept;
+  // Throws: std::logic_error, outside, if it was made in a simulation and this is none.
+  sched::machine* enter_and_lock();
+  bool is_simulated() const noexcept {
+    return bias_after_.load(std::memory_order_relaxed) == simulated;
+  }
+  void check_simulated() const;
   void note_use_locked(sched::machine* m) noexcept;
   void make_privileged_locked(sched::machine* m) noexcept;
   void unlock() noexcept { lock_.store(0, std::memory_order_release); }  // [N1]
@@ -234,6 +242,7 @@ class WEFT_API chan_core {
   static constexpr std::uint32_t first_bias = 200;
   static constexpr std::uint32_t last_bias = 1u << 24;
   static constexpr std::uint32_t never_biased = ~std::uint32_t{0};
+  static constexpr std::uint32_t simulated = never_biased - 1;  // made in a simulation
 
   std::atomic<sched::machine*> bias_{nullptr};  // I4
   std::atomic<std::uint32_t> lock_{0};
