@@ -114,6 +114,13 @@ class outgoing {
   void sent() noexcept {
     if constexpr (!element_type::is_inline) element_type::put_box(element_, nullptr);
   }
+  bool was_sent() const noexcept {
+    if constexpr (element_type::is_inline) {
+      return false;
+    } else {
+      return element_type::box_in(element_) == nullptr;
+    }
+  }
   // It was not sent: the value goes back to where it came from.
   void return_to(T& value) {
     if constexpr (element_type::is_inline) {

@@ -1,8 +1,10 @@
 // weft/context.hpp: cancellation, deadlines and values that travel down a tree of calls.
 //
 // A context is a cheap handle. Its tree is cancelled from any node downwards: when cancel() returns
-// every context below has its err, cause and stop_token set and its done() closed, in that order.
-// The first cause wins. Every blocking operation of weft can be given a context.
+// every context below has its err and cause set, its done() closed and whoever waited with it
+// woken. Stop tokens and functions come after all that, so these may cancel again; whoever cancels
+// first runs the callbacks of the former. The first cause wins. Every blocking operation of weft
+// can be given a context.
 #pragma once
 
 #include <weft/chan.hpp>

@@ -22,6 +22,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <type_traits>
@@ -52,11 +53,12 @@ class receive_case {
 
   chan_core* channel() const noexcept { return untyped_.channel; }
 
-  select_case* prepare() {
+  select_case* prepare(std::span<select_case* const>) {
     untyped_.element = in_.element();
     untyped_.what = select_case::kind::receive;
     return &untyped_;
   }
+  void claim() noexcept {}
   void put_aside() noexcept {}
   void finish() {
     if constexpr (std::is_invocable_v<F&, std::optional<T>>) {
@@ -93,21 +95,32 @@ class send_case {
 
   chan_core* channel() const noexcept { return untyped_.channel; }
 
-  select_case* prepare() {
+  select_case* prepare(std::span<select_case* const> before) {
     untyped_.what = select_case::kind::send;
     if (untyped_.channel == nullptr) return &untyped_;
     if constexpr (std::is_const_v<U>) {
       out_.emplace(*value_);
     } else {
+      // If another case sends the same object it has the value already, and both send that.
+      for (const select_case* const c : before) {
+        if (moves && c->source == value_) return share(*c);
+      }
       out_.emplace(std::move(*value_));
+      untyped_.source = moves ? value_ : nullptr;
     }
+    untyped_.holder = &*out_;
     untyped_.element = out_->element();
     return &untyped_;
   }
+  // This case was taken. Before anybody puts anything aside.
+  void claim() noexcept {
+    if (untyped_.outcome == chan_outcome::done) holder()->sent();
+  }
   // Another case was taken.
   void put_aside() {
-    if (!out_) return;
-    if constexpr (!std::is_const_v<U>) out_->return_to(*value_);
+    if (out_ && !out_->was_sent()) {
+      if constexpr (!std::is_const_v<U>) out_->return_to(*value_);
+    }
     out_.reset();
   }
   void finish() {
@@ -115,12 +128,20 @@ class send_case {
       put_aside();
       throw_closed_send();
     }
-    out_->sent();
     out_.reset();
     std::invoke(handler_);
   }
 
  private:
+  static constexpr bool moves = !chan_element<T>::is_inline;
+
+  select_case* share(const select_case& with) noexcept {
+    untyped_.holder = with.holder;
+    untyped_.element = holder()->element();
+    return &untyped_;
+  }
+  outgoing<T>* holder() const noexcept { return static_cast<outgoing<T>*>(untyped_.holder); }
+
   select_case untyped_;
   U* value_;
   std::optional<outgoing<T>> out_;
@@ -196,7 +217,7 @@ auto as_case(const receiver<T>& c) {
   return recv(c);
 }
 template <class C>
-  requires(is_after<C> || is_otherwise<C> || requires(C& c) { c.prepare(); })
+  requires(is_after<C> || is_otherwise<C> || requires(C& c) { c.claim(); })
 C as_case(C&& c) {
   return std::move(c);
 }
@@ -205,7 +226,8 @@ C as_case(C&& c) {
 class any_case {
  public:
   virtual ~any_case() = default;
-  virtual select_case* prepare() { return nullptr; }
+  virtual select_case* prepare(std::span<select_case* const>) { return nullptr; }
+  virtual void claim() noexcept {}
   virtual void put_aside() {}
   virtual void finish() = 0;
 };
@@ -236,7 +258,8 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
           }
         } else {
           place[count] = at;
-          untyped[count++] = c.prepare();
+          untyped[count] = c.prepare({untyped, count});
+          ++count;
         }
       };
   [[maybe_unused]] const auto put_aside =
@@ -272,6 +295,14 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
     taken = taken == chan_select::none ? timeout_at : place[taken];
   }
   back.armed = false;
+  [[maybe_unused]] const auto claim = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+    auto& c = std::get<at>(cases);
+    using type = std::remove_cvref_t<decltype(c)>;
+    if constexpr (!is_otherwise<type> && !is_after<type>) {
+      if (at == taken) c.claim();
+    }
+  };
+  (claim(std::integral_constant<std::size_t, I>{}), ...);
   (put_aside(std::integral_constant<std::size_t, I>{}, taken), ...);
 
   [[maybe_unused]] const auto finish =
@@ -332,7 +363,7 @@ class selector {
     places_.clear();
     returner back{this, cases_.size()};
     for (std::size_t i = 0; i < cases_.size(); ++i) {
-      if (detail::select_case* const c = cases_[i]->prepare()) {
+      if (detail::select_case* const c = cases_[i]->prepare(untyped_)) {
         untyped_.push_back(c);
         places_.push_back(i);
       }
@@ -348,6 +379,7 @@ class selector {
       taken = detail::chan_select::wait(untyped_, scratch_.data(), deadline);
       taken = taken == detail::chan_select::none ? *timeout_at_ : places_[taken];
     }
+    cases_[taken]->claim();
     back.except = taken;
     back.now();
     cases_[taken]->finish();
@@ -364,7 +396,10 @@ class selector {
       if (core != nullptr) core->retain();
       return detail::chan_ref(core);
     }
-    detail::select_case* prepare() override { return typed.prepare(); }
+    detail::select_case* prepare(std::span<detail::select_case* const> before) override {
+      return typed.prepare(before);
+    }
+    void claim() noexcept override { typed.claim(); }
     void put_aside() override { typed.put_aside(); }
     void finish() override { typed.finish(); }
   };

@@ -47,7 +47,7 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
   auto* const core = ::new (memory) chan_core(capacity, shape);
   if (sched::this_simulation() != nullptr) {
     core->bias_after_.store(simulated, std::memory_order_relaxed);
-    core->bias_.store(sched::leaving<sched::machine>, std::memory_order_relaxed);
+    core->bias_.store(reinterpret_cast<sched::machine*>(in_simulation), std::memory_order_relaxed);
   }
   return core;
 }
@@ -102,6 +102,7 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
   bias_.store(m, std::memory_order_relaxed);  // I4
+  lock_.store(0, std::memory_order_release);  // [N1] from here on it does without
 }
 
 [[gnu::always_inline]] inline bool chan_core::lock_here(sched::machine* m) noexcept {
@@ -109,8 +110,8 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   if (privileged == m) return true;
   if (privileged != nullptr || !try_lock()) [[unlikely]]
     return false;
-  if (bias_.load(std::memory_order_relaxed) != nullptr) [[unlikely]] {  // I4
-    unlock();
+  if (bias_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {  // I4 [E3]
+    lock_.store(0, std::memory_order_release);
     return false;
   }
   note_use_locked(m);
@@ -119,6 +120,8 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
 
 void chan_core::check_simulated() const {
   if (sched::this_simulation() != nullptr) return;
+  // A fast path may have entered.
+  if (sched::machine* const m = sched::this_machine()) sched::leave(m);
   throw std::logic_error(
       "weft::chan: a channel, timer or context made in bubble() or explore() (weft/test.hpp) is "
       "used outside of it");
@@ -137,25 +140,28 @@ sched::machine* chan_core::enter_and_lock() {
     if (privileged != nullptr && privileged == m) return m;
     if (privileged == nullptr) {
       lock();
-      if (bias_.load(std::memory_order_relaxed) == nullptr) {  // I4
+      if (bias_.load(std::memory_order_acquire) == nullptr) {  // I4 [E3]
         note_use_locked(m);
         return m;
       }
-      unlock();
+      lock_.store(0, std::memory_order_release);
     }
     if (m != nullptr) sched::leave(m);
     sched::revoke_bias(bias_);
   }
 }
 
+// With the lock itself: whoever sees that it is forgone looks at nothing else.
 void chan_core::forgo_bias() {
   if (is_simulated()) return check_simulated();
-  sched::machine* const m = enter_and_lock();
-  bias_after_.store(never_biased, std::memory_order_relaxed);
-  const bool privileged = bias_.load(std::memory_order_relaxed) != nullptr;  // this one
-  unlock();
-  if (m != nullptr) sched::leave(m);
-  if (privileged) sched::revoke_bias(bias_);
+  for (bool done = false; !done;) {
+    sched::machine* const m = enter_and_lock();
+    done = bias_.load(std::memory_order_relaxed) == nullptr;
+    if (done) bias_after_.store(never_biased, std::memory_order_relaxed);
+    unlock();
+    if (m != nullptr) sched::leave(m);
+    if (!done) sched::revoke_bias(bias_);
+  }
 }
 
 // ---- Operations ----
@@ -297,6 +303,16 @@ chan_outcome chan_core::offer_inside(void* element) noexcept {
   unlock();
   if (served != nullptr) ready_inside(served->who);
   return outcome;
+}
+
+bool chan_core::take_back_inside() noexcept {
+  std::uint64_t element[8];  // as large as one can be; a box would be lost
+  chan_waiter* served = nullptr;
+  lock();
+  const chan_outcome outcome = perform_locked(side::receivers, element, served);
+  unlock();
+  if (served != nullptr) ready_inside(served->who);
+  return outcome == chan_outcome::done;
 }
 
 bool chan_core::close() {

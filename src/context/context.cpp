@@ -4,10 +4,10 @@
 // making until it is cancelled or gone. Background and value nodes that nothing can cancel have no
 // list: a child registers with the nearest ancestor that can be.
 //
-// cancel: the first caller sets err, cause and stop, closes done, starts what watches, and then
-// does the same to the children, each of which keeps its own cause if it was first elsewhere.
-// Others wait until it is through, so that the tree is cancelled when any cancel() returns; only a
-// callback of a stop_token that cancels does not wait for others who cancel.
+// cancel: the first caller sets err and cause, closes done, interrupts who waits, and then does the
+// same to the children, each of which keeps its own cause if it was first elsewhere. Others wait
+// until it is through, so that the tree is cancelled when any cancel() returns. Only then come stop
+// tokens and functions, for theirs is code of others, and may cancel again.
 //
 // Invariants:
 //   I1  A node in a list of children has not been cancelled, or is being so right now.
@@ -75,13 +75,6 @@ const std::error_category& error_category() noexcept {
 namespace detail {
 namespace {
 
-// Returns: a number that is the caller's alone, goroutine or plain thread, while it runs.
-std::uint64_t who_am_i() noexcept {
-  if (const std::uint64_t id = this_goroutine::id()) return id * 2 + 1;
-  thread_local char mine;
-  return reinterpret_cast<std::uintptr_t>(&mine) & ~std::uint64_t{1};
-}
-
 // Holds a spin lock inside the runtime.
 class locked {
  public:
@@ -133,8 +126,13 @@ class context_core {
     if (drop()) destroy();
   }
   // The same where this may be in the way of its own destruction: in its stop callback.
-  void release_elsewhere() {
-    if (drop()) go([this] { destroy(); });
+  void release_elsewhere() noexcept {
+    if (!drop()) return;
+    try {
+      go([this] { destroy(); });
+    } catch (...) {
+      destroy();  // there is no goroutine to be had
+    }
   }
 
   // The nearest node from here upwards that can be cancelled; null: the background.
@@ -231,11 +229,14 @@ class context_core {
     if (context_core* const p = ancestor()) p->remove(as_child_);
   }
 
+  // What a cancel has found and leaves for the end: user's code.
+  struct aftermath;
   // The steps of cancel for one node. Returns: false if somebody else is, or was, at it.
-  bool begin_cancel(errc why, const std::exception_ptr& cause, std::uint64_t me);
+  bool begin_cancel(errc why, const std::exception_ptr& cause);
   // Returns: false if there is none left. A child that comes out has been retained.
-  bool take_watcher(context_core*& child);
+  bool take_watcher(context_core*& child, aftermath& later);
   void end_cancel() noexcept;
+  std::optional<std::stop_source> stop_source() noexcept;
 
   bool link(context_watcher& w) noexcept {
     if (err_.load(std::memory_order_relaxed) != 0) return false;
@@ -258,14 +259,14 @@ class context_core {
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::spin_lock lock_;
-  std::atomic<int> err_{0};               // [F1] written once, under lock_
-  std::exception_ptr cause_;              // immutable after [F1]
-  context_watcher* watchers_ = nullptr;   // guarded by lock_
-  context_child as_child_{this};          // in the list of the ancestor
-  chan_core* done_ = nullptr;             // closed once
-  one_shot<seam> finished_;               // the whole subtree is cancelled
-  std::uint64_t canceller_ = 0;           // guarded by lock_: who_am_i() of whoever is at it
-  context_core* above_ = nullptr;         // the canceller's: where it goes on after this one
+  std::atomic<int> err_{0};              // [F1] written once, under lock_
+  std::exception_ptr cause_;             // immutable after [F1]
+  context_watcher* watchers_ = nullptr;  // guarded by lock_
+  context_child as_child_{this};         // in the list of the ancestor
+  chan_core* done_ = nullptr;            // closed once
+  one_shot<seam> finished_;              // the whole subtree is cancelled
+  context_core* above_ = nullptr;  // its canceller's: where it goes on after this one; then, what
+                                   // is next of those it has cancelled
   std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
   std::optional<std::stop_callback<stopper>> stop_callback_;
   timer_ref timer_;  // guarded by lock_
@@ -283,65 +284,25 @@ struct context_function : context_watcher {
   std::shared_ptr<context_function> self;
 };
 
-// Those who are cancelling something right now. One of them that comes upon a node that somebody
-// else is at does not wait: that one may be waiting for it.
-class cancellers {
- public:
-  class entry {
-   public:
-    explicit entry(std::uint64_t me) noexcept : who_(me) {
-      const locked hold(lock);
-      next_ = all;
-      all = this;
-    }
-    entry(const entry&) = delete;
-    entry& operator=(const entry&) = delete;
-    ~entry() {
-      const locked hold(lock);
-      entry** link = &all;
-      while (*link != this) link = &(*link)->next_;
-      *link = next_;
-    }
-
-   private:
-    friend class cancellers;
-    std::uint64_t who_;
-    entry* next_ = nullptr;
-  };
-
-  static bool contain(std::uint64_t who) noexcept {
-    const locked hold(lock);
-    const entry* e = all;
-    while (e != nullptr && e->who_ != who) e = e->next_;
-    return e != nullptr;
-  }
-
- private:
-  static constinit base::spin_lock lock;
-  static constinit entry* all;  // guarded by lock
+struct context_core::aftermath {
+  context_core* cancelled = nullptr;     // retained; linked by above_
+  context_watcher* functions = nullptr;  // linked by next, in the opposite order
 };
-constinit base::spin_lock cancellers::lock;
-constinit cancellers::entry* cancellers::all = nullptr;
 
-bool context_core::begin_cancel(errc why, const std::exception_ptr& cause, std::uint64_t me) {
+bool context_core::begin_cancel(errc why, const std::exception_ptr& cause) {
   std::exception_ptr mine = cause;
-  std::optional<std::stop_source> stop;
   observe(touch::release, this);
   {
     const locked hold(lock_);
     if (err_.load(std::memory_order_relaxed) != 0) return false;
-    std::swap(cause_, mine);  // nothing is freed in here
-    canceller_ = me;
+    std::swap(cause_, mine);                                       // nothing is freed in here
     err_.store(static_cast<int>(why), std::memory_order_release);  // [F1]
-    stop = stop_;
   }
-  if (stop) stop->request_stop();
   done_->close();
   return true;
 }
 
-bool context_core::take_watcher(context_core*& child) {
-  std::shared_ptr<context_function> function;
+bool context_core::take_watcher(context_core*& child, aftermath& later) {
   goroutine* interrupted = nullptr;
   {
     const locked hold(lock_);
@@ -354,7 +315,7 @@ bool context_core::take_watcher(context_core*& child) {
         if (!child->try_retain()) child = nullptr;
         break;
       case context_watcher::kind::function:
-        function.swap(static_cast<context_function*>(w)->self);
+        w->next = std::exchange(later.functions, w);  // its `self` keeps it
         break;
       case context_watcher::kind::interruption:
         interrupted = static_cast<context_interruption*>(w)->fire();
@@ -362,7 +323,6 @@ bool context_core::take_watcher(context_core*& child) {
     }
   }
   if (interrupted != nullptr) ready(interrupted);
-  if (function != nullptr) go([f = std::move(function)] { f->function->call(); });
   return true;
 }
 
@@ -378,30 +338,53 @@ void context_core::end_cancel() noexcept {
   if (context_core* const p = ancestor()) p->remove(as_child_);
 }
 
+std::optional<std::stop_source> context_core::stop_source() noexcept {
+  const locked hold(lock_);
+  return stop_;
+}
+
 void context_core::cancel(errc why, std::exception_ptr cause) {
   if (kind_ != kind::cancellable) return;
-  const std::uint64_t me = who_am_i();
-  const bool nested = cancellers::contain(me);
+  done_->require_home();
   if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
-  const cancellers::entry entry(me);
-  if (!begin_cancel(why, cause, me)) {
-    if (!nested) finished_.wait(wait_reason::none);
+  if (!begin_cancel(why, cause)) {
+    finished_.wait(wait_reason::none);
+    if (const auto stop = stop_source()) stop->request_stop();
     return;
   }
-  // Depth first, in a loop: a tree may be deeper than a stack.
+  // Depth first, in a loop: a tree may be deeper than a stack. Whoever waits here waits for a part
+  // of the tree below it, where nobody waits for one above: so everybody gets on.
+  aftermath later;
   for (context_core* node = this; node != nullptr;) {
     context_core* child = nullptr;
-    if (!node->take_watcher(child)) {
+    if (!node->take_watcher(child, later)) {
       node->end_cancel();
       context_core* const above = node->above_;
+      node->retain();
+      node->above_ = std::exchange(later.cancelled, node);
       if (node != this) node->release();
       node = above;
-    } else if (child != nullptr && child->begin_cancel(why, node->cause_, me)) {
+    } else if (child != nullptr && child->begin_cancel(why, node->cause_)) {
       child->above_ = node;
       node = child;
     } else if (child != nullptr) {
-      if (!nested) child->finished_.wait(wait_reason::none);
+      child->finished_.wait(wait_reason::none);
       child->release();
+    }
+  }
+  // Now code of others, which may cancel again, drop what there is, or take its time.
+  while (context_core* const node = later.cancelled) {
+    later.cancelled = node->above_;
+    if (const auto stop = node->stop_source()) stop->request_stop();
+    node->release();
+  }
+  while (auto* const w = static_cast<context_function*>(later.functions)) {
+    later.functions = w->next;
+    const std::shared_ptr<context_function> f = std::exchange(w->self, nullptr);
+    try {
+      go([f] { f->function->call(); });
+    } catch (...) {
+      [&]() noexcept { f->function->call(); }();  // there is no goroutine to be had
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "base/lock.hpp"
 #include "base/platform.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/start.hpp"
 
 #include <mutex>
 
@@ -14,13 +15,22 @@ constinit base::spin_lock revoking;  // I2; taken outside the runtime, alone
 }  // namespace
 
 void revoke_alone(void (*revoke)(void*), void* argument) noexcept {
-  const std::lock_guard hold(revoking);
+  if (is_forked_child()) stop_here();  // the owner is not in this process
+  machine* const m = this_machine();
+  // Whoever ends the process does not stop this one with the lock.
+  if (m != nullptr) m->revokes.store(true, std::memory_order_relaxed);
+  revoking.lock();
   revoke(argument);
+  revoking.unlock();
+  if (m != nullptr) m->revokes.store(false, std::memory_order_relaxed);
 }
 
 void revoke_bias(std::atomic<machine*>& bias) noexcept {
-  const std::lock_guard hold(revoking);
-  revoke_bias_alone<base::platform>(bias);
+  revoke_alone(
+      [](void* word) {
+        revoke_bias_alone<base::platform>(*static_cast<std::atomic<machine*>*>(word));
+      },
+      &bias);
 }
 
 }  // namespace weft::sched

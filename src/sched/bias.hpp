@@ -18,8 +18,8 @@
 // was seen away after the barrier, the owner finds no privilege at its next entry.
 //
 // Invariants:
-//   I1  While bias names a machine, only that machine uses the primitive, only inside the runtime,
-//       and the lock is free.
+//   I1  While bias names a machine, only that machine uses the primitive, only inside the runtime.
+//       It leaves the lock alone: somebody may have got that, and is about to see I3.
 //   I2  bias is set to a machine by that machine, holding the lock; from there it goes to `leaving`
 //       and to null, by a revoker, under the one lock for all of them. So nobody who revokes is
 //       overtaken by a new privilege.

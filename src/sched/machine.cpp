@@ -111,7 +111,9 @@ void await_stack(machine* m, goroutine* g) noexcept {
   }
   const timespec pause{0, 1'000'000};
   const int saved = errno;
+  m->is_asleep.store(true, std::memory_order_release);  // nobody need wait for it
   ::nanosleep(&pause, nullptr);
+  m->is_asleep.store(false, std::memory_order_release);
   errno = saved;
 }
 

@@ -70,6 +70,7 @@ struct alignas(64) machine {
   std::atomic<bool> is_asleep{true};   // runs no goroutine, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last attempts to stop it found it,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often at the same place
+  std::atomic<bool> revokes{false};           // holds the one lock of bias.cpp
   std::atomic<bool> has_stopped{false};       // will run nothing any more: the process ends
   std::atomic<pid_t> thread_id{0};            // written once by the thread itself
   std::byte* stack_low = nullptr;             // the thread's own stack, for sanitizers

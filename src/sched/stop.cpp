@@ -68,7 +68,8 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
 
 void on_stop(int, siginfo_t*, void* ucontext) {
   machine* const m = this_machine();
-  if (m == nullptr || m->chair.inside_hint()) return;  // it stops by itself
+  if (m == nullptr || m->chair.inside_hint()) return;      // it stops by itself
+  if (m->revokes.load(std::memory_order_relaxed)) return;  // another time
   const auto pc = reinterpret_cast<std::uintptr_t>(base::frame_of(ucontext).pc);
   for (std::size_t i = 0; i < untouchable_count; ++i) {
     if (pc < untouchable[i].begin || pc >= untouchable[i].end) continue;

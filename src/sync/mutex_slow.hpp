@@ -117,14 +117,14 @@ void basic_mutex<Seam>::consider_bias() noexcept {
     m = door::enter(m);
     take_bit<Seam>(word_, busy);  // [U2] it is locked, so nobody else makes it biased
     const bool alone = queue_.empty() && !woken_ && !starving_;
-    if (alone && owner_ == m) {
+    if (alone && owner_.load(std::memory_order_relaxed) == m) {
       // It will have to use it for longer next time.
       bias_after_ = std::min(bias_after_ * 4, last_bias);
       uses_left_ = bias_after_;
       held_ = true;
       word_.store(biased, std::memory_order_release);  // I4
     } else {
-      owner_ = m;
+      owner_.store(m, std::memory_order_relaxed);
       word_.fetch_and(~busy, std::memory_order_release);  // [U2]
     }
     door::leave(m);
@@ -138,8 +138,8 @@ bool basic_mutex<Seam>::try_lock_biased() noexcept {
     for (;;) {
       if (auto* m = door::here()) {
         m = door::enter(m);
-        const bool mine =
-            (word_.load(base::hot_load_order) & (biased | leaving)) == biased && owner_ == m;
+        const bool mine = (word_.load(base::hot_load_order) & (biased | leaving)) == biased &&
+                          owner_.load(std::memory_order_relaxed) == m;
         const bool got = mine && !held_;
         if (got) held_ = true;
         door::leave(m);
@@ -161,8 +161,8 @@ bool basic_mutex<Seam>::unlock_biased() noexcept {
     if ((word_.load(std::memory_order_relaxed) & biased) == 0) return false;
     if (auto* m = door::here()) {
       m = door::enter(m);
-      const bool mine =
-          (word_.load(base::hot_load_order) & (biased | leaving)) == biased && owner_ == m && held_;
+      const bool mine = (word_.load(base::hot_load_order) & (biased | leaving)) == biased &&
+                        owner_.load(std::memory_order_relaxed) == m && held_;
       if (mine) held_ = false;
       door::leave(m);  // I3: whoever takes the privilege away waits for this
       if (mine) return true;
@@ -179,8 +179,8 @@ void basic_mutex<Seam>::revoke_bias() noexcept {
     door::alone([this] {
       if ((word_.load(std::memory_order_acquire) & biased) == 0) return;
       word_.fetch_or(leaving, std::memory_order_seq_cst);  // bias.hpp, [E1]
-      door::wait_until_away(owner_);
-      owner_ = nullptr;
+      door::wait_until_away(owner_.load(std::memory_order_relaxed));
+      owner_.store(nullptr, std::memory_order_relaxed);
       word_.store(held_ ? locked : 0, std::memory_order_release);  // [U3] I4
     });
   }

@@ -79,9 +79,9 @@ void engine::collect() {
   if (anybody_waits) collect_timeouts();
   if (!somebody) {
     collect_last_resort();
-  } else if (options_.late_ns > 0 && ready_since != base::never &&
-             main_->stands != standing::done &&
-             timers_.earliest_hint() - options_.late_ns <= ready_since) {
+  } else if (ready_since != base::never && main_->stands != standing::done &&
+             (timers_.earliest_hint() <= now_ns_ ||  // due, whoever else has something to do
+              timers_.earliest_hint() - options_.late_ns <= ready_since)) {
     offer_.actors.push_back({actor::kind::clock, 0});
   }
 }

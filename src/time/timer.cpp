@@ -51,55 +51,11 @@ class timer_core : public sched::timer {
 
   chan_core* channel() const noexcept { return channel_; }
 
-  bool stop() {
-    bool was_armed = false;
-    {
-      sched::inside in;
-      {
-        const std::lock_guard hold(lock_);
-        was_armed = sched::timer_heap::disarm(*this);
-        period_ns = 0;
-      }
-      in.leave();
-    }
-    const bool had_value = take_back();
-    if (was_armed) release();
-    return was_armed || had_value;
-  }
-
-  bool reset(std::int64_t delay_ns, std::int64_t period) {
-    const bool was_running = stop();
-    start(delay_ns, period);
-    return was_running;
-  }
-
-  void start(std::int64_t delay_ns, std::int64_t period) {
-    free_put_aside();
-    // What was done before is seen by whoever it wakes.
-    observe(touch::release, channel_ != nullptr ? static_cast<void*>(channel_) : this,
-            "start timer");
-    goroutine* spare = function_ != nullptr ? prepare() : nullptr;
-    retain();
-    const std::int64_t when = deadline_after(delay_ns);
-    bool replaced = false;
-    bool armed = false;
-    sched::inside in;
-    {
-      const std::lock_guard hold(lock_);
-      replaced = sched::timer_heap::disarm(*this);  // of another reset at the same time
-      if (function_ != nullptr && prepared_ == nullptr) prepared_ = std::exchange(spare, nullptr);
-      period_ns = period;
-      armed = sched::arm_timer(*this, when);
-    }
-    in.leave();
-    if (sched::this_machine() == nullptr) sched::keep_time();  // everybody may be asleep
-    if (spare != nullptr) abort_start(spare);
-    if (replaced) release();
-    if (!armed) {
-      release();
-      throw std::bad_alloc();
-    }
-  }
+  // Both at one instant, also beside each other. Return: whether it had not fired, or nobody had
+  // received what it sent.
+  bool stop() { return change(false, 0, 0); }
+  bool reset(std::int64_t delay_ns, std::int64_t period) { return change(true, delay_ns, period); }
+  void start(std::int64_t delay_ns, std::int64_t period) { (void)change(true, delay_ns, period); }
 
   static void free_put_aside() noexcept {
     timer_core* t = put_aside_.exchange(nullptr, std::memory_order_acquire);  // [T1]
@@ -147,10 +103,40 @@ class timer_core : public sched::timer {
     return g;
   }
 
-  bool take_back() {
-    if (channel_ == nullptr) return false;
-    time_point value;
-    return channel_->try_receive(&value) == chan_outcome::done;
+  bool change(bool starts, std::int64_t delay_ns, std::int64_t period) {
+    const void* const ordered_by = channel_ != nullptr ? static_cast<void*>(channel_) : this;
+    if (channel_ != nullptr) channel_->require_home();
+    free_put_aside();
+    goroutine* spare = starts && function_ != nullptr ? prepare() : nullptr;
+    if (starts) {
+      // What was done before is seen by whoever it wakes.
+      observe(touch::release, ordered_by, "start timer");
+      retain();
+    } else {
+      observe(touch::arrive, ordered_by, "stop timer");
+    }
+    const std::int64_t when = starts ? deadline_after(delay_ns) : 0;
+    bool was_armed = false;
+    bool had_value = false;
+    bool armed = true;
+    sched::inside in;
+    {
+      const std::lock_guard hold(lock_);
+      was_armed = sched::timer_heap::disarm(*this);
+      had_value = channel_ != nullptr && channel_->take_back_inside();
+      period_ns = period;
+      if (function_ != nullptr && prepared_ == nullptr) prepared_ = std::exchange(spare, nullptr);
+      if (starts) armed = sched::arm_timer(*this, when);
+    }
+    in.leave();
+    if (starts && sched::this_machine() == nullptr) sched::keep_time();  // everybody may be asleep
+    if (spare != nullptr) abort_start(spare);
+    if (was_armed) release();
+    if (!armed) {
+      release();
+      throw std::bad_alloc();
+    }
+    return was_armed || had_value;
   }
 
   void release_inside() noexcept {

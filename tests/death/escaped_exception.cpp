@@ -2,6 +2,7 @@
 #include <weft/weft.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -81,6 +82,14 @@ int main(int argc, char** argv) {
     weft::go([] { sleep_for_ever_here(); });
     for (int i = 0; i < 20; ++i) weft::this_goroutine::yield();
     weft::this_goroutine::sleep_for(std::chrono::milliseconds(20));
+    if (how == "waited_for") {
+      weft::wait_group group;
+      group.go([how] { place_order(how); });
+      group.wait();
+      std::puts("went on");
+      std::fflush(stdout);
+      std::_Exit(0);
+    }
     start_the_culprit(how);
     never.wait();
   });

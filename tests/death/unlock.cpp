@@ -18,6 +18,16 @@ int main(int argc, char** argv) {
       shared.lock_shared();
       shared.unlock();
     }
+    if (how == "shared_twice") {
+      shared.lock_shared();
+      shared.unlock_shared();
+      shared.unlock_shared();
+    }
+    if (how == "exclusive_twice") {
+      shared.lock();
+      shared.unlock();
+      shared.unlock();
+    }
     if (how == "never_locked") m.unlock();
     if (how == "twice") {
       m.lock();

@@ -17,7 +17,7 @@
 namespace weft::model {
 namespace {
 
-enum class defect : std::uint8_t { none, revoker_does_not_wait, no_second_look };
+enum class defect : std::uint8_t { none, revoker_does_not_wait, no_second_look, wipes_the_lock };
 
 template <class Platform, defect d>
 struct state {
@@ -56,7 +56,9 @@ struct state {
       const exclusive::stay here(users);
       uses.set(uses.get() + 1);
     }
-    let_go(lock);  // also by whoever is privileged
+    // Whoever is privileged has not got it.
+    if (d == defect::wipes_the_lock || bias.load(std::memory_order_relaxed) == nullptr)
+      let_go(lock);
     if (m != nullptr) m->chair.leave();
   }
 
@@ -67,9 +69,13 @@ struct state {
       if (m != nullptr && privileged == m) return;
       if (privileged == nullptr) {
         take(lock);
-        if (d == defect::no_second_look || bias.load(std::memory_order_relaxed) == nullptr) {
-          if (last.get() == m && m != nullptr) bias.store(m, std::memory_order_relaxed);
+        if (d == defect::no_second_look || bias.load(std::memory_order_acquire) == nullptr) {
+          const bool again = last.get() == m && m != nullptr;
           last.set(m);
+          if (again) {
+            bias.store(m, std::memory_order_relaxed);
+            let_go(lock);
+          }
           return;
         }
         let_go(lock);
@@ -123,6 +129,16 @@ TEST(bias, comes_up_again) {
 TEST(bias, is_taken_by_two_at_once) {
   expect_right({.preemptions = 2}, &program<cast{.first = 1, .second = 1, .thread = 1}>);
 }
+// One becomes privileged while a second waits for the lock, and a third takes it away.
+TEST(bias, begins_and_ends_while_somebody_waits_for_the_lock) {
+  expect_right({.preemptions = 1},
+               &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}>);
+  // The mistake below takes three preemptions: as far as there is time.
+  const result r =
+      explore({.preemptions = 3, .max_executions = 150'000},
+              &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}>);
+  EXPECT_TRUE(r.ok) << r.report;
+}
 TEST(bias, holds_without_membarrier) {
   expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 1}, fenced_platform>);
   expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 1}, sequential_platform>);
@@ -137,6 +153,11 @@ TEST(bias, a_missing_heavy_barrier_is_found) {
 TEST(bias, a_revoker_that_does_not_wait_is_found) {
   expect_wrong({.preemptions = 3},
                &program<cast{.first = 2, .second = 1}, platform, defect::revoker_does_not_wait>);
+}
+TEST(bias, an_owner_that_frees_anothers_lock_is_found) {
+  expect_wrong({.preemptions = 3},
+               &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}, platform,
+                        defect::wipes_the_lock>);
 }
 TEST(bias, a_missing_second_look_is_found) {
   expect_wrong({.preemptions = 3}, &program<cast{.first = 2, .second = 3, .privileged = false},

@@ -517,7 +517,7 @@ TEST(explore, finds_a_livelock_that_keeps_busy) {
     }
   });
   EXPECT_FALSE(r.ok);
-  EXPECT_EQ(r.message, "no end after 500 steps");
+  EXPECT_EQ(r.message, "no end after 500 steps: t runnable, t spins");
 }
 
 // Forgetting what was read first would be a livelock that is none.

@@ -91,7 +91,8 @@ class pipe_ends {
 // Runs WEFT_DEATH_DIR/<program>, under the emulator if there is one.
 inline child_result run_program(const std::string& program, const child_options& options = {}) {
   std::vector<std::string> words = child_process_parts::words(WEFT_EMULATOR);
-  words.push_back(std::string(WEFT_DEATH_DIR) + "/" + program);
+  words.emplace_back(WEFT_DEATH_DIR "/");
+  words.back() += program;
   words.insert(words.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> variables;
   for (char** v = environ; *v != nullptr; ++v) {

@@ -256,4 +256,15 @@ TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   all.wait();
 }
 
+// Who polls and yields sees what is due.
+TEST(bubble, what_is_due_comes_beside_those_who_yield) {
+  bubble([] {
+    weft::timer t(0s);
+    while (!t.c().try_recv()) weft::this_goroutine::yield();
+    bool called = false;
+    const auto f = weft::after_func(0s, [&] { called = true; });
+    while (!called) weft::this_goroutine::yield();
+  });
+}
+
 }  // namespace

@@ -11,10 +11,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -94,7 +96,7 @@ TEST(chan, a_capacity_beyond_all_memory_is_refused) {
 // in their order.
 TEST(chan, delivers_each_value_once_and_in_order) {
   for (const std::size_t capacity : {std::size_t{0}, std::size_t{1}, std::size_t{3}}) {
-    explore({.runs = 3'000}, [capacity] {
+    explore({.runs = weft::test::runs(3'000)}, [capacity] {
       const chan<int> c(capacity);
       constexpr int senders = 3;
       constexpr int each = 3;
@@ -165,7 +167,7 @@ TEST(chan, waiters_are_served_in_the_order_in_which_they_came) {
 }
 
 TEST(chan, close_wakes_every_blocked_receiver_and_sender) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = weft::test::runs(2'000)}, [] {
     const chan<int> c;
     int told = 0;
     weft::wait_group all;
@@ -178,7 +180,7 @@ TEST(chan, close_wakes_every_blocked_receiver_and_sender) {
     all.wait();
     EXPECT_EQ(told, 4);
   });
-  explore({.runs = 2'000}, [] {
+  explore({.runs = weft::test::runs(2'000)}, [] {
     const chan<int> c;
     int threw = 0;
     weft::wait_group all;
@@ -197,9 +199,81 @@ TEST(chan, close_wakes_every_blocked_receiver_and_sender) {
   });
 }
 
+// For every size of the buffer: who finds nothing, or no room, waits until there is; what waits to
+// get in comes after what is in; and whoever waits when it is closed is told so.
+TEST(chan, waits_exactly_while_it_is_empty_or_full) {
+  for (int capacity = 0; capacity < 100; capacity += capacity < 5 ? 1 : 19) {
+    weft::test::bubble([capacity] {
+      const chan<int> c(static_cast<std::size_t>(capacity));
+      weft::wait_group all;
+      std::vector<int> got;
+      all.go([&] { got.push_back(c.recv().value()); });
+      weft::test::wait();
+      EXPECT_TRUE(got.empty()) << "nothing was sent";
+      c.send(-1);
+      all.wait();
+      EXPECT_EQ(got, std::vector{-1});
+
+      int sent = 0;
+      all.go([&] {
+        for (int i = 0; i < capacity + 2; ++i) {
+          c.send(i);
+          ++sent;
+        }
+      });
+      weft::test::wait();
+      EXPECT_EQ(sent, capacity) << "and the next one waits";
+      EXPECT_EQ(c.try_send(99), chan_status::full);
+      for (int i = 0; i < capacity + 2; ++i) EXPECT_EQ(c.recv(), i);
+      all.wait();
+
+      bool told = false;
+      all.go([&] { told = !c.recv(); });
+      weft::test::wait();
+      EXPECT_FALSE(told);
+      c.close();
+      all.wait();
+      EXPECT_TRUE(told);
+    });
+  }
+}
+
+// Who does not want to wait meets who does, also without a buffer.
+TEST(chan, a_try_meets_whoever_waits) {
+  weft::test::bubble([] {
+    const chan<std::string> c;
+    weft::wait_group all;
+    all.go([c] { EXPECT_EQ(c.recv(), "to the receiver"); });
+    weft::test::wait();
+    EXPECT_EQ(c.try_send("to the receiver"), chan_status::ok);
+    EXPECT_EQ(c.try_send("to nobody"), chan_status::full);
+    all.go([c] { c.send("from the sender"); });
+    weft::test::wait();
+    EXPECT_EQ(c.try_recv(), "from the sender");
+    EXPECT_EQ(c.try_recv().error(), chan_status::empty);
+    all.wait();
+  });
+}
+
+// A value is in, and somebody closes: there is no instant at which it is neither full nor closed.
+TEST(chan, a_try_beside_the_close_finds_the_value_or_the_close) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    const chan<int> c(1);
+    c.send(7);
+    weft::wait_group all;
+    all.go([c] {
+      const auto v = c.try_recv();
+      EXPECT_TRUE(v == 7 || (!v && v.error() == chan_status::closed));
+    });
+    c.close();
+    (void)c.recv();
+    all.wait();
+  });
+}
+
 // A value that was there before the close is seen by whoever does not wait, too.
 TEST(chan, a_value_sent_before_the_close_is_not_missed) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = weft::test::runs(5'000)}, [] {
     const chan<int> c(1);
     weft::wait_group all;
     all.go([c] {
@@ -215,7 +289,7 @@ TEST(chan, a_value_sent_before_the_close_is_not_missed) {
 
 // What Go's memory model promises, seen by race detection.
 TEST(chan, orders_memory) {
-  explore({.runs = 3'000}, [] {  // send before receive
+  explore({.runs = weft::test::runs(3'000)}, [] {  // send before receive
     weft::test::var<int> data{0, "data"};
     const chan<std::monostate> c(1);
     weft::wait_group all;
@@ -227,7 +301,7 @@ TEST(chan, orders_memory) {
     EXPECT_EQ(data.get(), 1);
     all.wait();
   });
-  explore({.runs = 3'000}, [] {  // close before the receive that tells of it
+  explore({.runs = weft::test::runs(3'000)}, [] {  // close before the receive that tells of it
     weft::test::var<int> data{0, "data"};
     const chan<std::monostate> c;
     weft::wait_group all;
@@ -239,19 +313,20 @@ TEST(chan, orders_memory) {
     EXPECT_EQ(data.get(), 1);
     all.wait();
   });
-  explore({.runs = 3'000}, [] {  // a receive from an unbuffered one before the end of the send
-    weft::test::var<int> data{0, "data"};
-    const chan<std::monostate> c;
-    weft::wait_group all;
-    all.go([&] {
-      data = 1;
-      c.recv();
-    });
-    c.send({});
-    EXPECT_EQ(data.get(), 1);
-    all.wait();
-  });
-  explore({.runs = 3'000}, [] {  // a buffered one as a semaphore
+  explore({.runs = weft::test::runs(3'000)},
+          [] {  // a receive from an unbuffered one before the end of the send
+            weft::test::var<int> data{0, "data"};
+            const chan<std::monostate> c;
+            weft::wait_group all;
+            all.go([&] {
+              data = 1;
+              c.recv();
+            });
+            c.send({});
+            EXPECT_EQ(data.get(), 1);
+            all.wait();
+          });
+  explore({.runs = weft::test::runs(3'000)}, [] {  // a buffered one as a semaphore
     weft::test::var<int> data{0, "data"};
     const chan<std::monostate> c(1);
     weft::wait_group all;
@@ -472,6 +547,63 @@ TEST_P(chan_on_processors, a_daisy_chain_of_goroutines_passes_a_number_along) {
     }
     right.send(0);
     EXPECT_EQ(last.recv(), n);
+  });
+  weft::max_procs(before);
+}
+
+// Each prime has a goroutine that keeps its multiples from the next: a network that grows while it
+// runs, and is taken down by a close that travels through it.
+TEST_P(chan_on_processors, a_sieve_of_goroutines_finds_the_primes) {
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    const chan<int> numbers;
+    weft::wait_group all;
+    all.go([numbers] {
+      for (int i = 2; i < 600; ++i) numbers.send(i);
+      numbers.close();
+    });
+    std::vector<int> primes;
+    chan<int> in = numbers;
+    while (const std::optional<int> prime = in.recv()) {
+      primes.push_back(*prime);
+      const chan<int> out;
+      all.go([in, out, p = *prime] {
+        for (const int i : in) {
+          if (i % p != 0) out.send(i);
+        }
+        out.close();
+      });
+      in = out;
+    }
+    all.wait();
+    ASSERT_EQ(primes.size(), 109u);
+    EXPECT_EQ(primes[25], 101);
+    EXPECT_EQ(primes.back(), 599);
+  });
+  weft::max_procs(before);
+}
+
+// Who asks again and again, and yields in between, leaves the sender its turn, on one processor and
+// bound to a thread, too.
+TEST_P(chan_on_processors, who_polls_and_yields_sees_the_send) {
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    for (const bool bound : {false, true}) {
+      const chan<int> c;
+      const chan<int> polling(1);
+      weft::wait_group all;
+      bool seen = false;
+      all.go([&] {
+        if (bound) weft::this_goroutine::lock_thread();
+        polling.send(1);
+        seen = weft::test::eventually([&] { return c.try_recv() == 7; });
+        if (bound) weft::this_goroutine::unlock_thread();
+      });
+      polling.recv();
+      EXPECT_EQ(weft::select(weft::send(c, 7), weft::after(std::chrono::seconds(30), [] {})), 0u);
+      all.wait();
+      EXPECT_TRUE(seen);
+    }
   });
   weft::max_procs(before);
 }

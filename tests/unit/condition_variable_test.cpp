@@ -147,6 +147,84 @@ TEST_F(condition_variable, a_later_waiter_takes_nobodys_notification) {
   });
 }
 
+// The same with one notification: it belongs to who waited before it was given, not to who began to
+// wait while that one was on its way.
+TEST_F(condition_variable, a_notification_is_not_stolen_by_a_later_waiter) {
+  explore({.runs = runs(2'000)}, [] {
+    weft::mutex m;
+    weft::condition_variable c;
+    bool first_went_on = false;
+    bool done = false;
+    weft::wait_group all;
+    all.go([&] {
+      lock_type lock(m);
+      c.wait(lock);
+      first_went_on = true;
+    });
+    weft::test::wait();
+    all.go([&] {
+      lock_type lock(m);
+      while (!done) c.wait(lock);
+    });
+    c.notify_one();
+    weft::test::wait();
+    {
+      const std::lock_guard lock(m);
+      EXPECT_TRUE(first_went_on);
+      done = true;
+    }
+    c.notify_all();
+    all.wait();
+  });
+}
+
+// Three who pass a turn on, each waiting only if it is not there yet: nobody goes on too early, and
+// no turn is missed.
+TEST_F(condition_variable, passes_a_turn_from_one_to_the_next) {
+  explore({.runs = runs(2'000)}, [] {
+    weft::mutex m;
+    weft::condition_variable c;
+    weft::test::var<int> turn{0};
+    weft::wait_group all;
+    all.go([&] {
+      lock_type lock(m);
+      turn = 1;
+      c.wait(lock);
+      EXPECT_EQ(turn, 2);
+      turn = 3;
+      c.notify_one();
+    });
+    all.go([&] {
+      for (;;) {
+        {
+          const std::lock_guard lock(m);
+          if (turn == 1) {
+            turn = 2;
+            c.notify_one();
+            return;
+          }
+        }
+        weft::this_goroutine::yield();
+      }
+    });
+    all.go([&] {
+      for (;;) {
+        {
+          lock_type lock(m);
+          if (turn == 2) {
+            c.wait(lock);
+            EXPECT_EQ(turn, 3);
+            return;
+          }
+          if (turn == 3) return;
+        }
+        weft::this_goroutine::yield();
+      }
+    });
+    all.wait();
+  });
+}
+
 // A queue of one place between two: nothing lost, nothing twice, in every order.
 TEST_F(condition_variable, hands_values_over_in_every_order) {
   explore({.runs = runs(2'000)}, [] {

@@ -1,4 +1,6 @@
 // Contexts: the tree, its causes, deadlines and values, and the operations that take one.
+#include "base/random.hpp"
+#include "base/sanitizer.hpp"
 #include "eventually.hpp"
 
 #include <weft/context.hpp>
@@ -8,6 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <exception>
+#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -15,6 +20,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -90,6 +96,241 @@ TEST(context, the_first_cause_wins) {
   EXPECT_EQ(what_of(plain.cause()), "context canceled");
 }
 
+std::exception_ptr because(const char* what) {
+  return std::make_exception_ptr(std::runtime_error(what));
+}
+
+// Go's table of causes: whoever ended it first, from wherever in the tree, tells why; err says only
+// which of the two kinds it was.
+TEST(context, the_cause_comes_from_whoever_was_first) {
+  bubble([] {
+    const std::string canceled = "context canceled";
+    const std::string too_late = "context deadline exceeded";
+    struct row {
+      const char* what;
+      context ctx;
+      std::error_code err;
+      std::string cause;
+    };
+    std::vector<row> rows;
+    const context top = context::background();
+    const weft::context_key<int> key{"key"};
+    std::vector<weft::cancel_function> open;
+    const auto keep = [&](weft::cancellable c) {
+      open.push_back(c.cancel);
+      return c.ctx;
+    };
+
+    rows.push_back({"the background", top, {}, ""});
+    rows.push_back({"a live one", keep(with_cancel(top)), {}, ""});
+    {
+      auto [c, cancel] = with_cancel(top);
+      cancel(because("mine"));
+      rows.push_back({"with a cause", c, errc::canceled, "mine"});
+      rows.push_back({"a value below it", with_value(c, key, 1), errc::canceled, "mine"});
+      rows.push_back({"a late child", keep(with_cancel(c)), errc::canceled, "mine"});
+      rows.push_back({"a late child with time", keep(with_timeout(c, 1h)), errc::canceled, "mine"});
+      rows.push_back(
+          {"a late child, too late", keep(with_timeout(c, -1h)), errc::canceled, "mine"});
+      rows.push_back({"what cannot be cancelled", without_cancel(c), {}, ""});
+      rows.push_back({"a child of that", keep(with_cancel(without_cancel(c))), {}, ""});
+    }
+    {
+      auto [c, cancel] = with_cancel(top);
+      cancel(std::exception_ptr());
+      rows.push_back({"a null cause", c, errc::canceled, canceled});
+    }
+    {
+      auto [parent, cancel_parent] = with_cancel(top);
+      auto [child, cancel_child] = with_cancel(with_value(parent, key, 1));
+      const context below = keep(with_timeout(child, 1h));
+      cancel_parent(because("of the parent"));
+      cancel_child(because("too late"));
+      rows.push_back({"a child of a cancelled one", child, errc::canceled, "of the parent"});
+      rows.push_back({"a grandchild with time", below, errc::canceled, "of the parent"});
+    }
+    {
+      auto [parent, cancel_parent] = with_cancel(top);
+      auto [child, cancel_child] = with_cancel(parent);
+      cancel_child(because("of the child"));
+      rows.push_back({"a parent of a cancelled one", parent, {}, ""});
+      auto [other, cancel_other] = with_cancel(parent);
+      cancel_other();
+      rows.push_back({"a plain child", other, errc::canceled, canceled});
+      open.push_back(cancel_parent);
+    }
+    {
+      auto [parent, cancel_parent] = with_cancel(top);
+      const context child = keep(with_cancel(parent));
+      cancel_parent();
+      rows.push_back({"a child of a plain one", child, errc::canceled, canceled});
+    }
+    {
+      auto [c, cancel] = with_timeout(top, 1ms);
+      const context child = keep(with_cancel(c));
+      auto [other, cancel_other] = with_cancel(c);
+      cancel_other(because("before its time"));
+      c.done().recv();
+      cancel(because("too late"));
+      rows.push_back({"one whose time is over", c, errc::deadline_exceeded, too_late});
+      rows.push_back({"a child of it", child, errc::deadline_exceeded, too_late});
+      rows.push_back({"a child that was first", other, errc::canceled, "before its time"});
+    }
+    {
+      auto [c, cancel] = with_timeout(top, 1ms);
+      cancel(because("in time"));
+      weft::this_goroutine::sleep_for(1s);
+      rows.push_back({"one that was cancelled in time", c, errc::canceled, "in time"});
+    }
+    {
+      const context c = keep(with_timeout(top, -1s));
+      rows.push_back({"one that was too late at once", c, errc::deadline_exceeded, too_late});
+    }
+    {
+      std::stop_source source;
+      const context c = with_stop(top, source.get_token());
+      const context child = keep(with_cancel(c));
+      source.request_stop();
+      rows.push_back({"a stopped one", c, errc::canceled, canceled});
+      rows.push_back({"a child of a stopped one", child, errc::canceled, canceled});
+    }
+
+    for (const row& r : rows) {
+      EXPECT_EQ(r.ctx.err(), r.err) << r.what;
+      EXPECT_EQ(what_of(r.ctx.cause()), r.cause) << r.what;
+      EXPECT_EQ(r.ctx.cause() != nullptr, bool(r.err)) << r.what;
+      const auto done = r.ctx.done().try_recv();
+      EXPECT_EQ(done.error(), r.err ? weft::chan_status::closed : weft::chan_status::empty)
+          << r.what;
+      EXPECT_EQ(r.ctx.stop_token().stop_requested(), bool(r.err)) << r.what;
+    }
+    for (const weft::cancel_function& cancel : open) cancel();
+  });
+}
+
+// Two causes at once: one of them it is, for everybody and for ever, and what tells of the end
+// tells of all of it: err comes with a cause, and before done closes everything is set.
+TEST(context, the_end_is_seen_as_a_whole) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    auto [parent, cancel_parent] = with_cancel(context::background());
+    auto [c, cancel] = with_cancel(parent);
+    weft::wait_group all;
+    all.go([cancel = cancel] { cancel(because("one")); });
+    all.go([cancel = cancel_parent] { cancel(because("two")); });
+    std::string seen;
+    all.go([&seen, c = c] {
+      c.done().recv();
+      EXPECT_TRUE(c.stop_token().stop_requested());
+      EXPECT_EQ(c.err(), errc::canceled);
+      seen = what_of(c.cause());
+    });
+    for (int i = 0; i < 3; ++i) {
+      if (c.cause() != nullptr) {
+        EXPECT_EQ(c.err(), errc::canceled);
+      }
+      if (c.err()) {
+        EXPECT_NE(c.cause(), nullptr);
+      }
+      weft::this_goroutine::yield();
+    }
+    all.wait();
+    EXPECT_TRUE(seen == "one" || seen == "two") << seen;
+    EXPECT_EQ(what_of(c.cause()), seen);
+    EXPECT_EQ(what_of(parent.cause()), "two");
+  });
+}
+
+// A child that is made while its parent is being cancelled is cancelled, too, by one or the other.
+TEST(context, a_child_that_is_made_during_the_cancel_is_not_missed) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    auto [parent, cancel] = with_cancel(context::background());
+    weft::wait_group all;
+    all.go([cancel = cancel] { cancel(because("it")); });
+    weft::test::point();
+    auto [child, cancel_child] = with_cancel(parent);
+    weft::test::point();
+    auto [timed, cancel_timed] = with_timeout(child, 1h);
+    int called = 0;
+    const auto stop = after_func(child, [&] { ++called; });
+    all.wait();
+    EXPECT_EQ(what_of(child.cause()), "it");
+    EXPECT_EQ(timed.err(), errc::canceled);
+    EXPECT_FALSE(timed.done().recv());
+    weft::test::wait();
+    EXPECT_EQ(called, 1);
+    EXPECT_FALSE(stop());
+  });
+}
+
+// Towers of all kinds of contexts: at every height the values of all below it are there, and the
+// end of the ground, by a cancel or by the time, is the end of the top.
+TEST(context, ends_through_many_layers_of_every_kind) {
+  for (const bool by_time : {false, true}) {
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+      bubble([seed, by_time] {
+        weft::base::random random(seed);
+        constexpr std::size_t layers = 30;
+        std::vector<std::unique_ptr<weft::context_key<std::size_t>>> keys;
+        std::vector<weft::cancel_function> cancels;
+        auto ground = by_time ? with_timeout(context::background(), 200ms)
+                              : with_cancel(context::background());
+        context top = ground.ctx;
+        const auto has_all_values = [&] {
+          for (std::size_t i = 0; i < keys.size(); ++i) {
+            const std::size_t* const v = top.value(*keys[i]);
+            if (v == nullptr || *v != i) return false;
+          }
+          return true;
+        };
+        for (std::size_t i = 0; i < layers; ++i) {
+          if (random.below(3) == 0) {
+            keys.push_back(std::make_unique<weft::context_key<std::size_t>>("a layer"));
+            top = with_value(top, *keys.back(), keys.size() - 1);
+          } else {
+            auto next = random.below(2) == 0 ? with_cancel(top) : with_timeout(top, 1h);
+            cancels.push_back(next.cancel);
+            top = next.ctx;
+          }
+          EXPECT_TRUE(has_all_values());
+        }
+        EXPECT_FALSE(top.err());
+        if (by_time) {
+          EXPECT_EQ(top.deadline(), weft::clock::now() + 200ms);
+          weft::this_goroutine::sleep_for(200ms);
+          weft::test::wait();
+        } else {
+          ground.cancel();
+        }
+        EXPECT_EQ(top.err(), by_time ? errc::deadline_exceeded : errc::canceled) << seed;
+        EXPECT_FALSE(top.done().recv());
+        EXPECT_TRUE(has_all_values()) << "they stay";
+        for (const weft::cancel_function& cancel : cancels) cancel();
+      });
+    }
+  }
+}
+
+// What is cut off from its parent has nothing of it but the values, and can end by itself.
+TEST(context, without_cancel_keeps_nothing_but_values) {
+  bubble([] {
+    const weft::context_key<int> key{"key"};
+    auto [parent, cancel] = with_timeout(context::background(), 1s);
+    const context cut = without_cancel(with_value(parent, key, 5));
+    EXPECT_FALSE(cut.done());
+    EXPECT_FALSE(cut.deadline());
+    EXPECT_FALSE(cut.stop_token().stop_possible());
+    auto [below, cancel_below] = with_timeout(cut, 1h);
+    weft::this_goroutine::sleep_for(1min);
+    EXPECT_EQ(parent.err(), errc::deadline_exceeded);
+    EXPECT_FALSE(cut.err());
+    EXPECT_EQ(cut.cause(), nullptr);
+    EXPECT_FALSE(below.err());
+    cancel_below();
+    EXPECT_EQ(below.err(), errc::canceled);
+    EXPECT_EQ(*below.value(key), 5);
+  });
+}
+
 TEST(context, deadlines_end_it_and_the_earlier_counts) {
   bubble([] {
     const auto start = weft::clock::now();
@@ -158,7 +399,7 @@ TEST(context, stop_tokens_work_both_ways) {
 }
 
 TEST(context, after_func_is_called_once_or_prevented) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = weft::test::runs(2'000)}, [] {
     auto [c, cancel] = with_cancel(context::background());
     int called = 0;
     const auto stop = after_func(c, [&] { ++called; });
@@ -181,10 +422,43 @@ TEST(context, after_func_is_called_once_or_prevented) {
   });
 }
 
+// The end by time calls, too; each function has a goroutine of its own, so that none keeps the
+// others, or whoever cancels, waiting.
+TEST(context, after_func_is_called_beside_whoever_cancels) {
+  bubble([] {
+    const auto start = weft::clock::now();
+    auto [timed, cancel_timed] = with_timeout(context::background(), 10ms);
+    auto [c, cancel] = with_cancel(timed);
+    std::vector<weft::clock::duration> called;
+    for (const context& watched : {timed, c}) {
+      after_func(watched, [&] { called.push_back(weft::clock::now() - start); });
+    }
+    weft::this_goroutine::sleep_for(1s);
+    EXPECT_EQ(called, (std::vector<weft::clock::duration>{10ms, 10ms}));
+
+    auto [d, cancel_d] = with_cancel(context::background());
+    const weft::chan<int> gate;
+    int ended = 0;
+    for (int i = 0; i < 3; ++i) {
+      after_func(d, [&, cancel = cancel_d] {
+        cancel();  // once more, from inside
+        gate.recv();
+        ++ended;
+      });
+    }
+    cancel_d();
+    weft::test::wait();
+    EXPECT_EQ(ended, 0);
+    for (int i = 0; i < 3; ++i) gate.send(i);
+    weft::test::wait();
+    EXPECT_EQ(ended, 3);
+  });
+}
+
 // A tree that is cancelled from several places at once: every cancel that returns leaves its part
 // cancelled, and done is closed whenever err is set and seen through it.
 TEST(context, simultaneous_cancels) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = weft::test::runs(3'000)}, [] {
     auto [root, cancel_root] = with_cancel(context::background());
     auto [middle, cancel_middle] = with_cancel(root);
     auto [leaf, cancel_leaf] = with_cancel(middle);
@@ -215,8 +489,32 @@ TEST(context, children_that_go_away_leave_no_trace) {
   cancel();
 }
 
+// A request's context hangs below one that lives as long as the server: what has ended, or is
+// dropped, or does not watch any more, is forgotten up there.
+TEST(context, a_parent_that_lives_long_does_not_grow) {
+  if (weft::base::sanitizer::active) GTEST_SKIP() << "they have an allocator of their own";
+  auto [root, cancel_root] = with_cancel(context::background());
+  const auto serve = [root = root](int requests) {
+    for (int i = 0; i < requests; ++i) {
+      auto [c, cancel] = i % 2 == 0 ? with_cancel(root) : with_timeout(root, 1h);
+      const auto stop = after_func(c, [] {});
+      const auto stop_root = after_func(root, [] {});
+      EXPECT_TRUE(stop());
+      EXPECT_TRUE(stop_root());
+      cancel();
+      const auto dropped = with_cancel(root);
+    }
+  };
+  constexpr int n = weft::test::scaled(20'000, 1'000);
+  serve(100);
+  const std::size_t used = ::mallinfo2().uordblks;
+  serve(n);
+  EXPECT_LT(::mallinfo2().uordblks, used + 200'000) << "10 bytes for each would be more";
+  cancel_root();
+}
+
 TEST(context, ends_a_receive_a_send_and_a_sleep) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = weft::test::runs(2'000)}, [] {
     auto [c, cancel] = with_cancel(context::background());
     const weft::chan<std::unique_ptr<int>> channel;
     weft::wait_group all;

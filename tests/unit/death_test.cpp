@@ -83,6 +83,16 @@ TEST(escaped_exception, from_wait_group_go_is_the_same) {
       << r;
 }
 
+// Whoever waits for the group must not go on as if the work were done, and end the process first.
+TEST(escaped_exception, comes_before_the_wait_for_its_group_returns) {
+  for (int i = 0; i < 2; ++i) {
+    const child_result r = escaped("waited_for");
+    EXPECT_EQ(r.status, 2) << r;
+    EXPECT_EQ(r.output, "") << r;
+    EXPECT_TRUE(r.says("too many apples")) << r;
+  }
+}
+
 // Anything can be thrown, also what has no what().
 TEST(escaped_exception, need_not_be_an_exception_class) {
   const child_result r = escaped("int");
@@ -179,7 +189,7 @@ TEST(fatal_ends, exit_that_is_swallowed) {
 TEST(fatal_ends, unlock_of_what_is_not_locked) {
   for (const std::string how :
        {"never_locked", "twice", "after_a_waiter", "shared_never_locked", "shared_by_nobody",
-        "shared_of_a_writer", "exclusive_of_a_reader"}) {
+        "shared_of_a_writer", "exclusive_of_a_reader", "shared_twice", "exclusive_twice"}) {
     const child_result r = run_program("unlock", {.arguments = {how}});
     EXPECT_EQ(r.status, 2) << how << r;
     const std::string what = contains(how, "shared") || contains(how, "exclusive")

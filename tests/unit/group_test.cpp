@@ -1,4 +1,6 @@
 // group, pool and single_flight.
+#include "eventually.hpp"
+
 #include <weft/sync.hpp>
 #include <weft/test.hpp>
 #include <weft/weft.hpp>
@@ -7,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -19,7 +22,7 @@ using weft::test::bubble;
 using weft::test::explore;
 
 TEST(group, waits_for_all_and_throws_the_first_exception) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = weft::test::runs(1'000)}, [] {
     weft::group g;
     int ended = 0;
     for (int i = 0; i < 3; ++i) {
@@ -53,8 +56,51 @@ TEST(group, an_exception_cancels_the_others) {
   });
 }
 
+// Of many exceptions the first in time counts, for wait and as the cause; the others are dropped.
+TEST(group, the_first_exception_in_time_counts) {
+  bubble([] {
+    weft::group g;
+    for (const int n : {3, 1, 2}) {
+      g.go([n] {
+        weft::this_goroutine::sleep_for(std::chrono::seconds(n));
+        throw std::runtime_error("after " + std::to_string(n));
+      });
+    }
+    try {
+      g.wait();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& e) {
+      EXPECT_STREQ(e.what(), "after 1");
+    }
+    try {
+      std::rethrow_exception(g.ctx().cause());
+    } catch (const std::runtime_error& e) {
+      EXPECT_STREQ(e.what(), "after 1");
+    }
+  });
+  weft::group unheard;  // its destructor drops it
+  unheard.go([] { throw std::runtime_error("nobody asks"); });
+}
+
+// Its context is for its goroutines: it lives until the last of them has ended, and no longer.
+TEST(group, its_context_ends_when_wait_returns) {
+  explore({.runs = weft::test::runs(1'000)}, [] {
+    weft::group g;
+    const weft::context c = g.ctx();
+    for (int i = 0; i < 2; ++i) {
+      g.go([c] {
+        weft::this_goroutine::yield();
+        EXPECT_FALSE(c.err());
+      });
+    }
+    g.wait();
+    EXPECT_EQ(c.err(), weft::errc::canceled);
+    EXPECT_FALSE(c.done().recv());
+  });
+}
+
 TEST(group, its_destructor_cancels_and_waits) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = weft::test::runs(1'000)}, [] {
     bool ended = false;
     {
       weft::group g;
@@ -76,7 +122,7 @@ TEST(group, ends_with_its_parent) {
 }
 
 TEST(group, a_limit_holds_back_whoever_starts) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = weft::test::runs(1'000)}, [] {
     weft::group g;
     g.set_limit(2);
     int running = 0;
@@ -125,7 +171,7 @@ TEST(pool, gives_back_what_was_put) {
 }
 
 TEST(pool, never_gives_one_object_to_two) {
-  explore({.runs = 2'000}, [] {
+  explore({.runs = weft::test::runs(2'000)}, [] {
     weft::pool<std::shared_ptr<int>> p([] { return std::make_shared<int>(0); });
     weft::wait_group all;
     for (int g = 0; g < 3; ++g) {
@@ -141,6 +187,43 @@ TEST(pool, never_gives_one_object_to_two) {
     }
     all.wait();
   });
+}
+
+// The same on real processors: every object is with one of them or in the pool, never both.
+TEST(pool, never_gives_one_object_to_two_on_real_processors) {
+  const int before = weft::max_procs(8);
+  weft::run([] {
+    struct object {
+      std::atomic<int> users{0};
+      int plain = 0;  // whoever has it writes it
+    };
+    std::atomic<int> made{0};
+    std::atomic<int> total{0};
+    weft::pool<std::shared_ptr<object>> p([&] {
+      ++made;
+      return std::make_shared<object>();
+    });
+    constexpr int goroutines = 10;
+    constexpr int turns = 1'000;
+    weft::wait_group all;
+    for (int g = 0; g < goroutines; ++g) {
+      all.go([&] {
+        for (int i = 0; i < turns; ++i) {
+          auto mine = p.get();
+          EXPECT_EQ(++mine->users, 1);
+          ++mine->plain;
+          if (i % 16 == 0) weft::this_goroutine::yield();
+          --mine->users;
+          p.put(std::move(mine));
+        }
+      });
+    }
+    all.wait();
+    EXPECT_LE(made, goroutines);
+    for (int i = made; i > 0; --i) total += p.get()->plain;
+    EXPECT_EQ(total, goroutines * turns);
+  });
+  weft::max_procs(before);
 }
 
 TEST(single_flight, calls_once_for_all_who_come_meanwhile) {
@@ -167,8 +250,54 @@ TEST(single_flight, calls_once_for_all_who_come_meanwhile) {
   });
 }
 
+// Calls for other keys are other calls; and after forget the next one does not join the call that
+// is under way, whose end must not make it forgotten in turn.
+TEST(single_flight, another_key_and_a_forgotten_one_call_anew) {
+  bubble([] {
+    weft::single_flight<std::string, int> flights;
+    const auto call = [&](const char* key, int value, std::chrono::seconds time) {
+      return flights.run(key, [=] {
+        weft::this_goroutine::sleep_for(time);
+        return value;
+      });
+    };
+    weft::wait_group all;
+    all.go([&] { EXPECT_EQ(call("a", 1, 10s), std::pair(1, false)); });
+    all.go([&] { EXPECT_EQ(call("b", 2, 10s), std::pair(2, false)); });
+    weft::test::wait();
+    flights.forget("a");
+    all.go([&] { EXPECT_EQ(call("a", 3, 20s), std::pair(3, true)); });
+    weft::this_goroutine::sleep_for(15s);  // the first has landed
+    all.go([&] { EXPECT_EQ(call("a", 4, 1s), std::pair(3, true)); });
+    all.wait();
+    EXPECT_EQ(call("a", 5, 1s), std::pair(5, false));
+  });
+}
+
+// A call that ends its goroutine has nothing to share: who waits for it is told, and the next one
+// calls anew.
+TEST(single_flight, a_call_that_ends_its_goroutine_keeps_nobody_waiting) {
+  bubble([] {
+    weft::single_flight<int, int> flights;
+    weft::wait_group all;
+    all.go([&] {
+      flights.run(1, []() -> int {
+        weft::this_goroutine::sleep_for(1s);
+        weft::this_goroutine::exit();
+      });
+      ADD_FAILURE() << "it has ended";
+    });
+    weft::test::wait();
+    for (int i = 0; i < 2; ++i) {
+      all.go([&] { EXPECT_THROW(flights.run(1, [] { return 1; }), std::future_error); });
+    }
+    all.wait();
+    EXPECT_EQ(flights.run(1, [] { return 2; }), std::pair(2, false));
+  });
+}
+
 TEST(single_flight, shares_exceptions_and_forgets) {
-  explore({.runs = 1'000}, [] {
+  explore({.runs = weft::test::runs(1'000)}, [] {
     weft::single_flight<int, int> flights;
     int caught = 0;
     weft::wait_group all;

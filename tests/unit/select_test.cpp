@@ -1,4 +1,7 @@
 // select and selector.
+#include "base/sanitizer.hpp"
+#include "eventually.hpp"
+
 #include <weft/select.hpp>
 #include <weft/test.hpp>
 #include <weft/weft.hpp>
@@ -10,11 +13,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -72,6 +77,78 @@ TEST(select, the_nil_channel_is_never_ready) {
   EXPECT_EQ(select(recv(nil), send(nil, x), otherwise()), 2u);
   const auto r = weft::test::try_explore({.runs = 1}, [] { select(); });
   EXPECT_NE(r.report.find("select (no cases)"), std::string::npos) << r.report;
+}
+
+// What must wait for ever does, and is told as a deadlock: the opposite of every case above.
+TEST(select, without_a_ready_case_it_waits) {
+  const auto waits_in = [](const char* reason, void (*body)()) {
+    const auto r = weft::test::try_explore({.runs = 1, .shrink = false}, body);
+    EXPECT_NE(r.failure.find("deadlock"), std::string::npos) << r.report;
+    EXPECT_NE(r.report.find(reason), std::string::npos) << r.report;
+  };
+  waits_in("select", [] { select(recv(chan<int>(nullptr)), send(chan<int>(nullptr), 1)); });
+  waits_in("select", [] {
+    const chan<int> empty(3);
+    const chan<int> full(1);
+    full.send(1);
+    select(recv(empty), send(full, 2), recv(chan<int>(nullptr)));
+  });
+  waits_in("select", [] {
+    const chan<int> c;
+    select(recv(c), send(c, 1));
+  });
+}
+
+// What is in a closed channel comes out first; a send to it throws rather than to be passed over
+// for otherwise, and keeps its value.
+TEST(select, a_closed_channel_is_drained_first_and_takes_nothing) {
+  const chan<int> c(2);
+  c.send(1);
+  c.send(2);
+  c.close();
+  const chan<int> never;
+  std::vector<std::optional<int>> got;
+  const auto keep = [&](std::optional<int> v) { got.push_back(v); };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(select(recv(never), recv(c, keep), otherwise()), 1u);
+  EXPECT_EQ(got, (std::vector<std::optional<int>>{1, 2, std::nullopt}));
+  auto kept = std::make_unique<int>(5);
+  const chan<std::unique_ptr<int>> closed;
+  closed.close();
+  EXPECT_THROW(select(send(closed, kept), recv(never), otherwise()), weft::closed_channel);
+  EXPECT_EQ(*kept, 5);
+}
+
+// A close while selects wait: those that would receive are told, those that would send throw, and
+// the other cases of both are as if they had not been.
+TEST(select, a_close_wakes_whoever_waits_in_a_select) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    const chan<int> c;
+    const chan<int> other;
+    int told = 0;
+    int threw = 0;
+    weft::wait_group all;
+    all.go([&] { select(recv(other), recv(c, [&](std::optional<int> v) { told += v ? 0 : 1; })); });
+    all.go([&] { c.close(); });
+    all.wait();
+    const chan<int> d;
+    for (int i = 0; i < 2; ++i) {
+      all.go([&] {
+        int x = 3;
+        try {
+          select(recv(other), send(d, x));
+          ADD_FAILURE() << "nobody receives";
+        } catch (const weft::closed_channel&) {
+          ++threw;
+        }
+      });
+    }
+    all.go([&] { d.close(); });
+    all.wait();
+    EXPECT_EQ(told, 1);
+    EXPECT_EQ(threw, 2);
+    EXPECT_EQ(other.try_recv().error(), weft::chan_status::empty);
+    EXPECT_EQ(other.try_send(1), weft::chan_status::full);
+  });
 }
 
 TEST(select, otherwise_may_stand_anywhere_but_once) {
@@ -132,7 +209,7 @@ TEST(select, is_fair_among_ready_cases) {
 }
 
 TEST(select, one_channel_may_stand_in_several_cases) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = weft::test::runs(3'000)}, [] {
     const chan<int> c;
     weft::wait_group all;
     int taken = 0;
@@ -148,9 +225,68 @@ TEST(select, one_channel_may_stand_in_several_cases) {
   });
 }
 
+// A select that stood in a queue several times, between others, leaves it by another case: the
+// others are still there, in their order.
+TEST(select, leaves_the_queue_to_those_before_and_behind_it) {
+  bubble([] {
+    const chan<int> c;
+    const chan<int> d;
+    std::string order;
+    weft::wait_group all;
+    const auto receive = [&](char name) {
+      all.go([&, name] {
+        c.recv();
+        order += name;
+      });
+      weft::test::wait();
+    };
+    receive('a');
+    all.go([&] {
+      const std::size_t taken = select(recv(c), recv(d), recv(c), recv(c));
+      EXPECT_EQ(taken, 1u);
+    });
+    weft::test::wait();
+    receive('b');
+    all.go([&] { EXPECT_EQ(select(recv(c), recv(d)), 0u); });
+    weft::test::wait();
+    d.send(1);  // the first select
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(c.try_send(i), weft::chan_status::ok);
+      weft::test::wait();
+    }
+    EXPECT_EQ(c.try_send(9), weft::chan_status::full) << "nobody is left";
+    EXPECT_EQ(d.try_send(9), weft::chan_status::full);
+    all.wait();
+    EXPECT_EQ(order, "ab");
+  });
+}
+
+// Two sends to one channel, with or without room in it: either is taken, about as often.
+TEST(select, is_fair_among_sends_to_one_channel) {
+  for (const std::size_t capacity : {std::size_t{0}, std::size_t{1}, std::size_t{50}}) {
+    bubble([capacity] {
+      constexpr int n = 1'000;
+      const chan<int> c(capacity);
+      int ones = 0;
+      weft::wait_group all;
+      all.go([&] {
+        for (int i = 0; i < n; ++i) ones += c.recv().value();
+      });
+      for (int i = 0; i < n; ++i) {
+        const int zero = 0;
+        const int one = 1;
+        select(send(c, zero), send(c, one));
+      }
+      all.wait();
+      EXPECT_GT(ones, n / 10);
+      EXPECT_LT(ones, n - n / 10);
+    });
+  }
+}
+
 // A select does not meet itself.
 TEST(select, sends_nothing_to_itself) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = weft::test::runs(3'000)}, [] {
     const chan<int> c;
     weft::wait_group all;
     std::array<int, 2> received{};
@@ -168,9 +304,30 @@ TEST(select, sends_nothing_to_itself) {
   });
 }
 
+// With a buffer a select may well take out what it put in, but it is never stuck.
+TEST(select, sends_to_itself_through_a_buffer) {
+  explore({.runs = weft::test::runs(2'000)}, [] {
+    const chan<int> c(2);
+    weft::wait_group all;
+    int sent = 0;
+    int received = 0;
+    for (int g = 0; g < 2; ++g) {
+      all.go([&, g] {
+        for (int i = 0; i < 4; ++i) {
+          int mine = g;
+          select(send(c, mine, [&] { ++sent; }), recv(c, [&] { ++received; }));
+        }
+      });
+    }
+    all.wait();
+    EXPECT_EQ(sent + received, 8);
+    EXPECT_EQ(c.size(), static_cast<std::size_t>(sent - received));
+  });
+}
+
 // Two selects over the same two channels in opposite order.
 TEST(select, selects_against_selects_never_deadlock) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = weft::test::runs(5'000)}, [] {
     const chan<int> a;
     const chan<int> b;
     int sum = 0;
@@ -204,7 +361,7 @@ TEST(select, selects_against_selects_never_deadlock) {
 
 // With one of two channels ready at every instant, otherwise must not be taken.
 TEST(select, acts_on_one_instant) {
-  explore({.runs = 10'000}, [] {
+  explore({.runs = weft::test::runs(10'000)}, [] {
     const chan<int> a(1);
     const chan<int> b(1);
     a.send(1);
@@ -221,7 +378,7 @@ TEST(select, acts_on_one_instant) {
 
 // A select that was served leaves no trace in the queues of the others.
 TEST(select, leaves_no_trace) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = weft::test::runs(3'000)}, [] {
     const chan<int> a;
     const chan<int> b;
     weft::wait_group all;
@@ -236,7 +393,7 @@ TEST(select, leaves_no_trace) {
 
 // A timeout and a value race: one of them wins, and the value is received or stays with its sender.
 TEST(select, a_timeout_that_races_loses_nothing) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = weft::test::runs(5'000)}, [] {
     const chan<int> c;
     int received = 0;
     weft::wait_group all;
@@ -364,6 +521,156 @@ TEST_P(select_on_processors, plain_threads_select_too) {
   weft::max_procs(before);
 }
 
+// acts_on_one_instant while they really run at once: of two channels one is ready at every instant,
+// by a value or by its close, though each is not at some. Two threads, which the system runs beside
+// each other if it can.
+TEST(select, acts_on_one_instant_on_real_processors) {
+  std::atomic<int> round{0};
+  std::atomic<int> answered{0};
+  chan<int> a;
+  chan<int> b;
+  int missed = 0;
+  constexpr int last = -1;
+  const auto wait_while = [](auto condition) {
+    for (int i = 0; condition(); ++i) {
+      if (i % 256 == 255) std::this_thread::yield();
+    }
+  };
+  std::thread selects([&] {
+    for (int i = 1;; ++i) {
+      wait_while([&] { return round != i && round != last; });
+      if (round == last) return;
+      missed += select(recv(a), recv(b), otherwise()) == 2 ? 1 : 0;
+      answered = i;
+    }
+  });
+  // With one core a round may take long.
+  const auto deadline = std::chrono::steady_clock::now() + 100ms;
+  for (int i = 1; i <= 20'000 && std::chrono::steady_clock::now() < deadline; ++i) {
+    a = chan<int>(1);
+    b = chan<int>(1);
+    a.send(1);
+    round = i;
+    for (int spin = 0; spin < i % 64; ++spin) weft::detail::relax(0);
+    if (i % 2 == 0) {
+      b.send(1);
+    } else {
+      b.close();
+    }
+    (void)a.try_recv();
+    wait_while([&] { return answered != i; });
+  }
+  round = last;
+  selects.join();
+  EXPECT_EQ(missed, 0);
+}
+
+// A channel that is ready all the time does not keep a timer from firing and from being seen.
+TEST_P(select_on_processors, busy_channels_do_not_starve_a_timer) {
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    const chan<int> busy;
+    const chan<int> done;
+    weft::wait_group all;
+    for (int g = 0; g < 2; ++g) {
+      all.go([&] {
+        while (select(send(busy, 1), recv(done)) == 0) {
+        }
+      });
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const weft::receiver<weft::clock::time_point> in_time = weft::after(2ms);
+    while (select(recv(busy), recv(in_time)) == 0) {
+      if (std::chrono::steady_clock::now() - begin > 20s) {
+        ADD_FAILURE() << "the timer is not seen";
+        break;
+      }
+    }
+    done.close();
+    all.wait();
+  });
+  weft::max_procs(before);
+}
+
+// A server selects for years, mostly on channels that never become ready: no select leaves anything
+// behind in them.
+TEST_P(select_on_processors, many_selects_need_no_more_memory_than_one) {
+  if (weft::base::sanitizer::active) GTEST_SKIP() << "they have an allocator of their own";
+  const int before = weft::max_procs(GetParam());
+  weft::run([] {
+    const chan<int> ping;
+    const chan<int> pong;
+    const chan<int> never;
+    weft::wait_group all;
+    constexpr int n = weft::test::scaled(20'000, 1'000);
+    all.go([&] {
+      for (int i = 0; i < n + 100; ++i) {
+        select(recv(never), recv(ping));
+        select(send(pong, i), recv(never), recv(never));
+      }
+    });
+    const auto serve = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        select(send(ping, i), recv(never), weft::after(1h, [] {}));
+        select(recv(never), recv(pong));
+      }
+    };
+    serve(100);
+    const std::size_t used = ::mallinfo2().uordblks;
+    serve(n);
+    EXPECT_LT(::mallinfo2().uordblks, used + 200'000) << "10 bytes for each would be more";
+    all.wait();
+  });
+  weft::max_procs(before);
+}
+
 INSTANTIATE_TEST_SUITE_P(procs, select_on_processors, ::testing::Values(1, 2, 8));
+
+// One object in several cases is sent once, and stays what it is if none of them is taken.
+TEST(select, one_value_stands_in_several_cases) {
+  const std::string text(100, 's');
+  const chan<std::string> full(1);
+  const chan<std::string> open(1);
+  full.send("x");
+  std::string s = text;
+  EXPECT_EQ(select(send(full, s), send(open, s)), 1u);
+  EXPECT_EQ(open.recv(), text);
+  s = text;
+  EXPECT_EQ(select(send(full, s), send(full, s), otherwise()), 2u);
+  EXPECT_EQ(s, text);
+  EXPECT_EQ(select(send(open, s), send(full, s)), 0u);
+  EXPECT_EQ(open.recv(), text);
+
+  weft::selector sel;
+  s = text;
+  sel.add(send(full, s));
+  sel.add(send(full, s));
+  sel.add(otherwise());
+  EXPECT_EQ(sel.wait(), 2u);
+  EXPECT_EQ(s, text);
+  (void)full.recv();
+  EXPECT_LT(sel.wait(), 2u);
+  EXPECT_EQ(full.recv(), text);
+
+  full.close();
+  s = text;
+  EXPECT_THROW(select(send(full, s), send(full, s)), weft::closed_channel);
+  EXPECT_EQ(s, text);
+}
+
+TEST(select, one_value_waits_in_two_cases) {
+  explore({.runs = weft::test::runs(500)}, [] {
+    const chan<std::unique_ptr<int>> a;
+    const chan<std::unique_ptr<int>> b;
+    weft::wait_group all;
+    all.go([=] {
+      auto value = std::make_unique<int>(7);
+      select(send(a, value), send(b, value));
+      EXPECT_EQ(value, nullptr);
+    });
+    select(recv(a, [](auto v) { EXPECT_EQ(**v, 7); }), recv(b, [](auto v) { EXPECT_EQ(**v, 7); }));
+    all.wait();
+  });
+}
 
 }  // namespace

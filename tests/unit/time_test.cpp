@@ -1,4 +1,7 @@
 // Timers and tickers, mostly in bubbles: what happens when is exact there.
+#include "eventually.hpp"
+#include "runtime_fixture.hpp"
+
 #include <weft/test.hpp>
 #include <weft/time.hpp>
 #include <weft/weft.hpp>
@@ -7,10 +10,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -19,6 +25,8 @@ using namespace std::chrono_literals;
 using weft::clock;
 using weft::test::bubble;
 using weft::test::explore;
+using weft::test::procs_scope;
+using weft::test::scaled;
 
 TEST(timer, delivers_the_time_when_it_is_due) {
   bubble([] {
@@ -30,6 +38,77 @@ TEST(timer, delivers_the_time_when_it_is_due) {
     EXPECT_EQ(*weft::after(1min).recv(), start + 3h + 1min);
     EXPECT_EQ(*weft::after(-1min).recv(), start + 3h + 1min);
   });
+}
+
+// The value tells when it was due, however late it is received.
+TEST(timer, a_late_receiver_gets_the_time_when_it_was_due) {
+  bubble([] {
+    const auto start = clock::now();
+    const weft::timer t(10ms);
+    const weft::receiver<clock::time_point> c = weft::after(20ms);
+    weft::this_goroutine::sleep_for(1h);
+    EXPECT_EQ(*t.c().recv(), start + 10ms);
+    EXPECT_EQ(*c.recv(), start + 20ms);
+    EXPECT_FALSE(t.c().try_recv()) << "once";
+  });
+}
+
+// "For ever" and "long ago" are written as the largest and the smallest duration; what is due must
+// wrap neither into the past nor into the future.
+TEST(timer, takes_the_longest_and_the_shortest_durations) {
+  bubble([] {
+    const auto start = clock::now();
+    int called = 0;
+    std::vector<weft::timer> timers{
+        weft::timer(std::chrono::nanoseconds::max()),
+        weft::timer(std::chrono::hours::max()),
+        weft::timer(std::chrono::duration<double>(1e300)),
+        weft::after_func(std::chrono::hours::max(), [&] { ++called; }),
+    };
+    weft::ticker t(std::chrono::hours::max());
+    const auto never = weft::with_timeout(weft::context::background(), std::chrono::hours::max());
+    weft::this_goroutine::sleep_for(24h * 365 * 100);
+    for (weft::timer& far : timers) {
+      EXPECT_FALSE(far.c().try_recv());
+      EXPECT_TRUE(far.stop());
+    }
+    EXPECT_EQ(called, 0);
+    EXPECT_FALSE(t.c().try_recv());
+    EXPECT_FALSE(never.ctx.err());
+    never.cancel();
+    EXPECT_EQ(clock::now(), start + 24h * 365 * 100);
+
+    weft::after(std::chrono::nanoseconds::min()).recv();
+    weft::after(std::chrono::hours::min()).recv();
+    weft::timer again(1h);
+    again.reset(std::chrono::hours::min());
+    again.c().recv();
+    weft::after_func(std::chrono::hours::min(), [&] { ++called; });
+    EXPECT_EQ(clock::now(), start + 24h * 365 * 100);
+    weft::this_goroutine::sleep_for(1ns);
+    EXPECT_EQ(called, 1);
+  });
+}
+
+// One that is due at once fires each time, new, used again, or with a function.
+TEST(timer, of_no_time_fires_each_time) {
+  const auto look = [](int n) {
+    weft::timer used_again(0s);
+    for (int i = 0; i < n; ++i) {
+      used_again.c().recv();
+      EXPECT_FALSE(used_again.reset(0s));
+      weft::timer(0s).c().recv();
+      const weft::chan<int> called(1);
+      weft::after_func(0s, [called] { called.send(1); });
+      called.recv();
+    }
+    EXPECT_TRUE(used_again.stop());
+  };
+  bubble([&] { look(100); });
+  for (const int procs : {1, 2, 8}) {
+    const procs_scope p(procs);
+    weft::run([&] { look(scaled(2'000, 200)); });
+  }
 }
 
 TEST(timer, fires_in_the_order_of_time) {
@@ -68,6 +147,36 @@ TEST(timer, stop_tells_whether_it_was_in_time) {
   });
 }
 
+// Who waits already gets the value of the last reset, at its time, and none of a stopped timer.
+TEST(timer, stop_and_reset_count_for_whoever_waits_already) {
+  bubble([] {
+    const auto start = clock::now();
+    weft::timer t(10s);
+    weft::wait_group all;
+    std::vector<clock::duration> got;
+    const auto receive = [&] {
+      got.push_back(*t.c().recv() - start);
+      EXPECT_EQ(clock::now() - start, got.back());
+    };
+    all.go(receive);
+    weft::test::wait();
+    EXPECT_TRUE(t.reset(1s));  // earlier
+    all.wait();
+    all.go(receive);
+    weft::test::wait();
+    EXPECT_FALSE(t.reset(1s));
+    EXPECT_TRUE(t.reset(1h));  // later
+    weft::this_goroutine::sleep_for(1min);
+    EXPECT_EQ(got.size(), 1u);
+    EXPECT_TRUE(t.stop());
+    weft::this_goroutine::sleep_for(2h);
+    EXPECT_EQ(got.size(), 1u);
+    EXPECT_FALSE(t.reset(1s));
+    all.wait();
+    EXPECT_EQ(got, (std::vector<clock::duration>{1s, 1s + 1min + 2h + 1s}));
+  });
+}
+
 TEST(timer, a_copy_is_a_handle_on_the_same_timer) {
   bubble([] {
     weft::timer a(1s);
@@ -80,7 +189,7 @@ TEST(timer, a_copy_is_a_handle_on_the_same_timer) {
 
 // Whatever a stop races with, its answer is right: false means that the value was received.
 TEST(timer, stop_races_with_the_firing) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = weft::test::runs(5'000)}, [] {
     weft::timer t(1ms);
     bool received = false;
     weft::wait_group all;
@@ -92,8 +201,32 @@ TEST(timer, stop_races_with_the_firing) {
   });
 }
 
+// The same for a reset, against one who looks and does not wait: false means that the value was
+// received, and the next one is that of the reset.
+TEST(timer, reset_races_with_the_firing) {
+  explore({.runs = weft::test::runs(5'000)}, [] {
+    weft::timer t(1ms);
+    bool received = false;
+    bool reset = false;
+    weft::wait_group all;
+    all.go([&] {
+      weft::this_goroutine::sleep_for(2ms);
+      const bool late = reset;
+      received = t.c().try_recv().has_value();
+      EXPECT_FALSE(late && received) << "a stale value";
+    });
+    weft::this_goroutine::sleep_for(2ms);
+    const auto begin = clock::now();
+    const bool was_running = t.reset(1h);
+    reset = true;
+    all.wait();
+    EXPECT_NE(was_running, received);
+    EXPECT_GE(*t.c().recv() - begin, 1h);
+  });
+}
+
 TEST(timer, resets_may_race) {
-  explore({.runs = 3'000}, [] {
+  explore({.runs = weft::test::runs(3'000)}, [] {
     weft::timer t(1ms);
     weft::wait_group all;
     for (int i = 0; i < 2; ++i) all.go([&, i] { t.reset(std::chrono::milliseconds(5 + i)); });
@@ -129,8 +262,48 @@ TEST(after_func, calls_in_a_goroutine_of_its_own) {
   });
 }
 
+// Each is called at its time, and each may start the next, or itself anew.
+TEST(after_func, is_called_in_the_order_of_time_and_may_start_itself_anew) {
+  bubble([] {
+    const auto start = clock::now();
+    std::string order;
+    for (const int n : {5, 2, 8, 1, 9, 3}) {
+      weft::after_func(std::chrono::milliseconds(n), [&order, start, n] {
+        EXPECT_EQ(clock::now() - start, std::chrono::milliseconds(n));
+        order += std::to_string(n);
+      });
+    }
+    weft::this_goroutine::sleep_for(1s);
+    EXPECT_EQ(order, "123589");
+
+    int left = 100;
+    const weft::chan<int> done;
+    const std::function<void()> count_down = [&] {
+      if (--left == 0) {
+        done.close();
+      } else {
+        weft::after_func(1s, count_down);
+      }
+    };
+    weft::after_func(1s, count_down);
+    done.recv();
+    EXPECT_EQ(clock::now() - start, 1s + 100s);
+
+    int turns = 0;
+    weft::chan<weft::timer> itself(1);
+    itself.send(weft::after_func(1s, [&turns, itself] {
+      weft::timer me = itself.recv().value();
+      if (++turns < 10) me.reset(1s);
+      itself.send(me);
+    }));
+    weft::this_goroutine::sleep_for(1min);
+    EXPECT_EQ(turns, 10);
+    EXPECT_FALSE(itself.recv()->stop());
+  });
+}
+
 TEST(after_func, is_not_called_after_a_stop_that_was_in_time) {
-  explore({.runs = 5'000}, [] {
+  explore({.runs = weft::test::runs(5'000)}, [] {
     int calls = 0;
     weft::timer t = weft::after_func(1ms, [&] { ++calls; });
     weft::this_goroutine::sleep_for(1ms);
@@ -153,6 +326,28 @@ TEST(ticker, ticks_without_drift_and_drops_what_nobody_received) {
     EXPECT_EQ(*t.c().recv(), again + 1s);
     t.stop();
     EXPECT_EQ(weft::select(weft::recv(t.c()), weft::after(1h, [] {})), 1u);
+  });
+}
+
+// After a stop or a reset there is no tick from before.
+TEST(ticker, stop_and_reset_leave_no_stale_tick) {
+  bubble([] {
+    weft::ticker t(10ms);
+    weft::this_goroutine::sleep_for(15ms);
+    t.stop();
+    EXPECT_FALSE(t.c().try_recv());
+    weft::this_goroutine::sleep_for(1h);
+    EXPECT_FALSE(t.c().try_recv()) << "stopped is stopped";
+    const auto start = clock::now();
+    t.reset(20ms);
+    EXPECT_EQ(*t.c().recv() - start, 20ms);
+    EXPECT_EQ(*t.c().recv() - start, 40ms);
+    weft::this_goroutine::sleep_for(25ms);
+    t.reset(1s);
+    EXPECT_FALSE(t.c().try_recv());
+    EXPECT_EQ(*t.c().recv() - start, 65ms + 1s);
+    t = weft::ticker(1min);  // stops the old one
+    EXPECT_EQ(*t.c().recv() - start, 65ms + 1s + 1min);
   });
 }
 
@@ -182,6 +377,130 @@ TEST(timer, never_fires_early_and_works_from_plain_threads) {
   std::atomic<bool> called{false};
   weft::after_func(1ms, [&] { called = true; });
   while (!called) std::this_thread::sleep_for(1ms);
+}
+
+// A timer that becomes due earlier than everybody sleeps for is seen in time: whoever sleeps until
+// the next one is told.
+TEST(timer, one_that_is_moved_forward_wakes_whoever_keeps_the_time) {
+  for (const int procs : {1, 4}) {
+    const procs_scope p(procs);
+    for (int i = 0; i < 10; ++i) {
+      weft::timer t(1h);
+      weft::wait_group all;
+      all.go([&] { t.c().recv(); });
+      EXPECT_TRUE(weft::test::until_waiting(1, weft::detail::wait_reason::chan_receive));
+      const auto begin = clock::now();
+      EXPECT_TRUE(t.reset(1ms));
+      all.wait();
+      EXPECT_GE(clock::now() - begin, 1ms);
+      EXPECT_LT(clock::now() - begin, 20s);
+    }
+  }
+}
+
+// Two that never leave their processor to anybody else do not keep it from looking at the time.
+TEST(timer, fires_while_two_throw_a_ball_on_one_processor) {
+  const procs_scope one(1);
+  weft::run([] {
+    const weft::chan<int> there;
+    const weft::chan<int> back;
+    std::atomic<bool> called{false};
+    weft::wait_group all;
+    all.go([&] {
+      for (const int v : there) back.send(v);
+    });
+    weft::after_func(1ms, [&] { called = true; });
+    const auto deadline = clock::now() + 20s;
+    while (!called && clock::now() < deadline) {
+      there.send(1);
+      back.recv();
+    }
+    there.close();
+    all.wait();
+    EXPECT_TRUE(called);
+  });
+}
+
+// A period as short as can be: the ticks that nobody can receive are dropped, and all others get
+// their turn, many readers as well as one.
+TEST(ticker, of_a_nanosecond_keeps_nobody_from_working) {
+  for (const int procs : {1, 2, 8}) {
+    const procs_scope p(procs);
+    weft::run([] {
+      weft::ticker t(1ns);
+      std::atomic<int> left{scaled(2'000, 200)};
+      weft::wait_group all;
+      for (int g = 0; g < 10; ++g) {
+        all.go([&, c = t.c()] {
+          auto last = clock::time_point::min();
+          while (left-- > 0) {
+            const auto at = *c.recv();
+            EXPECT_GE(at, last);
+            EXPECT_LE(at, clock::now());
+            last = at;
+          }
+        });
+      }
+      all.wait();
+      t.stop();
+    });
+  }
+}
+
+// Several who receive from one timer and set it anew: each value wakes one of them, and none is
+// lost on its way, or nobody would set it again.
+TEST(timer, many_receivers_share_one) {
+  for (const int procs : {2, 8}) {
+    const procs_scope p(procs);
+    weft::run([] {
+      weft::timer t(1us);
+      const weft::chan<int> done;
+      int turns = 0;  // whoever has the value has the turn
+      weft::wait_group all;
+      for (int g = 0; g < 4; ++g) {
+        all.go([&] {
+          while (weft::select(weft::recv(t.c()), weft::recv(done)) == 0) {
+            if (++turns == scaled(500, 100)) {
+              done.close();
+              return;
+            }
+            t.reset(1us);
+          }
+        });
+      }
+      EXPECT_EQ(weft::select(weft::recv(done), weft::after(30s, [] {})), 0u);
+      all.wait();
+      EXPECT_FALSE(t.stop());
+    });
+  }
+}
+
+// A signal interrupts the system call in which a thread sleeps; the sleep neither ends early nor
+// starts over.
+TEST(timer, signals_neither_shorten_nor_prolong_a_wait) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};  // no SA_RESTART
+  struct sigaction old = {};
+  ASSERT_EQ(::sigaction(SIGUSR1, &action, &old), 0);
+  std::atomic<bool> over{false};
+  std::thread sleeper([&] {
+    weft::binary_semaphore s(0);
+    const auto begin = clock::now();
+    weft::this_goroutine::sleep_for(3ms);
+    EXPECT_GE(clock::now() - begin, 3ms);
+    weft::after(3ms).recv();
+    EXPECT_GE(clock::now() - begin, 6ms);
+    EXPECT_FALSE(s.try_acquire_for(3ms));
+    EXPECT_GE(clock::now() - begin, 9ms);
+    EXPECT_LT(clock::now() - begin, 20s);
+    over = true;
+  });
+  while (!over) {
+    ::pthread_kill(sleeper.native_handle(), SIGUSR1);
+    std::this_thread::yield();
+  }
+  sleeper.join();
+  ::sigaction(SIGUSR1, &old, nullptr);
 }
 
 TEST(timer, a_hundred_thousand_live_and_stopped_ones) {
@@ -222,6 +541,33 @@ TEST(timer, many_goroutines_stop_and_reset_at_once) {
     weft::this_goroutine::sleep_for(5ms);  // those on their way
   });
   weft::max_procs(before);
+}
+
+// Resets that meet come one after the other: it runs, or its value waits, but never both.
+TEST(timer, resets_that_meet_leave_one_of_their_results) {
+  explore({.runs = weft::test::runs(5'000)}, [] {
+    weft::timer t(1h);
+    weft::wait_group all;
+    all.go([&] { t.reset(0s); });
+    all.go([&] { t.reset(1h); });
+    all.wait();
+    weft::this_goroutine::sleep_for(50ms);
+    const bool fired = t.c().try_recv().has_value();
+    EXPECT_NE(t.stop(), fired);
+  });
+}
+TEST(timer, a_stop_and_a_reset_come_one_after_the_other) {
+  explore({.runs = weft::test::runs(5'000)}, [] {
+    weft::timer t(1h);
+    bool stopped = false;
+    weft::wait_group all;
+    all.go([&] { stopped = t.stop(); });
+    all.go([&] { t.reset(0s); });
+    all.wait();
+    weft::this_goroutine::sleep_for(50ms);
+    // Before the reset it was running, and so it was after it until it fired.
+    EXPECT_TRUE(stopped || !t.c().try_recv());
+  });
 }
 
 }  // namespace

@@ -177,7 +177,6 @@ figure grain(int size) {
   const int n = 40'000'000 / (size + 200);
   const stopwatch watch;
   weft::wait_group group;
-  std::atomic<int> ran{0};
   for (int i = 0; i < n; ++i) {
     group.add(1);
     weft::go([&group, size] {

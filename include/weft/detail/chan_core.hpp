@@ -117,6 +117,10 @@ class WEFT_API chan_core {
  public:
   // Throws: std::length_error, std::bad_alloc.
   static chan_core* make(std::size_t capacity, const chan_shape& shape);
+  // Throws: std::logic_error if it was made in a simulation and this is none.
+  void require_home() const {
+    if (is_simulated()) check_simulated();
+  }
   // From now on every user takes the lock. Outside the runtime. Throws: std::logic_error if it was
   // made in a simulation and this is none.
   void forgo_bias();
@@ -141,6 +145,8 @@ class WEFT_API chan_core {
   chan_outcome try_receive(void* element);
   // try_send for a caller that is inside the runtime: a timer.
   chan_outcome offer_inside(void* element) noexcept;
+  // Drops an element, for the same. Returns: false if there was none.
+  bool take_back_inside() noexcept;
   // Returns: false if it was closed already.
   bool close();
   // Puts a box back in front of all others: its value could not be moved out.
@@ -186,7 +192,11 @@ class WEFT_API chan_core {
   void check_simulated() const;
   void note_use_locked(sched::machine* m) noexcept;
   void make_privileged_locked(sched::machine* m) noexcept;
-  void unlock() noexcept { lock_.store(0, std::memory_order_release); }  // [N1]
+  // Whoever is privileged has not got the lock, and must not free another one's.
+  void unlock() noexcept {
+    const auto bias = reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed));
+    if ((bias & ~in_simulation) == 0) lock_.store(0, std::memory_order_release);  // [N1]
+  }
 
   // What keeps an operation from the ring alone. Changed under the lock; hints else.
   enum : std::uint32_t {
@@ -243,6 +253,7 @@ class WEFT_API chan_core {
   static constexpr std::uint32_t last_bias = 1u << 24;
   static constexpr std::uint32_t never_biased = ~std::uint32_t{0};
   static constexpr std::uint32_t simulated = never_biased - 1;  // made in a simulation
+  static constexpr std::uintptr_t in_simulation = 2;            // bias_ then
 
   std::atomic<sched::machine*> bias_{nullptr};  // I4
   std::atomic<std::uint32_t> lock_{0};

@@ -125,8 +125,10 @@ class basic_mutex {
 
   typename Seam::template atomic<std::uint32_t> word_{0};
   std::uint32_t uses_left_ =
-      Seam::first_bias;    // guarded by locked: until somebody thinks of privilege
-  void* owner_ = nullptr;  // the machine; guarded by the lock, and by busy; fixed while biased
+      Seam::first_bias;  // guarded by locked: until somebody thinks of privilege
+  // The machine: written by the holder, with busy, and by who revokes. relaxed: each looks only
+  // whether it is itself.
+  typename Seam::template atomic<void*> owner_{nullptr};
   std::uint32_t bias_after_ = Seam::first_bias;  // the same
   bool held_ = false;                            // I4: used by owner_ inside the runtime
   bool woken_ = false;            // guarded by busy: a waiter is on the way to compete
