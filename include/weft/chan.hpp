@@ -121,13 +121,18 @@ class outgoing {
       return element_type::box_in(element_) == nullptr;
     }
   }
-  // It was not sent: the value goes back to where it came from.
+  // Of one that travels in a box and is still here.
+  const T* value() const noexcept { return std::addressof(element_type::box_in(element_)->value); }
+  // It was not sent: the value goes back to where it came from. A T that can only be moved by a
+  // constructor that may throw has nowhere to be then, if it does: the process ends.
   void return_to(T& value) {
     if constexpr (element_type::is_inline) {
       return;
     } else if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_move_assignable_v<T>) {
-      std::destroy_at(std::addressof(value));
-      std::construct_at(std::addressof(value), std::move(element_type::box_in(element_)->value));
+      [&]() noexcept {
+        std::destroy_at(std::addressof(value));
+        std::construct_at(std::addressof(value), std::move(element_type::box_in(element_)->value));
+      }();
     } else {
       value = std::move(element_type::box_in(element_)->value);
     }

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -98,15 +99,19 @@ class send_case {
   select_case* prepare(std::span<select_case* const> before) {
     untyped_.what = select_case::kind::send;
     if (untyped_.channel == nullptr) return &untyped_;
+    // If another case sends the same object it has the value already.
+    const select_case* same = nullptr;
+    for (const select_case* const c : before) {
+      if (moves && c->source == value_ && c->type == &chan_element<T>::shape) same = c;
+    }
     if constexpr (std::is_const_v<U>) {
-      out_.emplace(*value_);
+      const T* const found = same != nullptr ? holder_of(*same)->value() : value_;
+      out_.emplace(*found);
     } else {
-      // If another case sends the same object it has the value already, and both send that.
-      for (const select_case* const c : before) {
-        if (moves && c->source == value_) return share(*c);
-      }
+      if (same != nullptr) return share(*same);
       out_.emplace(std::move(*value_));
       untyped_.source = moves ? value_ : nullptr;
+      untyped_.type = &chan_element<T>::shape;
     }
     untyped_.holder = &*out_;
     untyped_.element = out_->element();
@@ -114,7 +119,7 @@ class send_case {
   }
   // This case was taken. Before anybody puts anything aside.
   void claim() noexcept {
-    if (untyped_.outcome == chan_outcome::done) holder()->sent();
+    if (untyped_.outcome == chan_outcome::done) holder_of(untyped_)->sent();
   }
   // Another case was taken.
   void put_aside() {
@@ -137,10 +142,12 @@ class send_case {
 
   select_case* share(const select_case& with) noexcept {
     untyped_.holder = with.holder;
-    untyped_.element = holder()->element();
+    untyped_.element = holder_of(with)->element();
     return &untyped_;
   }
-  outgoing<T>* holder() const noexcept { return static_cast<outgoing<T>*>(untyped_.holder); }
+  static outgoing<T>* holder_of(const select_case& c) noexcept {
+    return static_cast<outgoing<T>*>(c.holder);
+  }
 
   select_case untyped_;
   U* value_;
@@ -232,6 +239,16 @@ class any_case {
   virtual void finish() = 0;
 };
 
+// Calls f; keeps what it throws unless there is something already.
+template <class F>
+void keep_first(std::exception_ptr& thrown, F&& f) noexcept {
+  try {
+    f();
+  } catch (...) {
+    if (thrown == nullptr) thrown = std::current_exception();
+  }
+}
+
 // A run of select over typed cases: prepares them, takes one, returns the others' values.
 template <class Tuple, std::size_t... I>
 std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
@@ -262,21 +279,22 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
           ++count;
         }
       };
+  // If a value cannot be moved back, the others still are, and the case that was taken is finished.
+  std::exception_ptr thrown;
   [[maybe_unused]] const auto put_aside =
-      [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) {
+      [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) noexcept {
         auto& c = std::get<at>(cases);
         using type = std::remove_cvref_t<decltype(c)>;
         if constexpr (!is_otherwise<type> && !is_after<type>) {
-          if (at != except) c.put_aside();
+          if (at != except) keep_first(thrown, [&c] { c.put_aside(); });
         }
       };
   // If preparing one throws, the values of those before it go back.
   struct returner {
     decltype(put_aside)& aside;
-    std::size_t except = nobody;
     bool armed = true;
-    ~returner() noexcept(false) {
-      if (armed) (aside(std::integral_constant<std::size_t, I>{}, except), ...);
+    ~returner() {
+      if (armed) (aside(std::integral_constant<std::size_t, I>{}, nobody), ...);
     }
   } back{put_aside};
 
@@ -317,6 +335,7 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
         }
       };
   (finish(std::integral_constant<std::size_t, I>{}), ...);
+  if (thrown != nullptr) std::rethrow_exception(thrown);
   return taken;
 }
 
@@ -381,8 +400,9 @@ class selector {
     }
     cases_[taken]->claim();
     back.except = taken;
-    back.now();
+    const std::exception_ptr thrown = back.now();
     cases_[taken]->finish();
+    if (thrown != nullptr) std::rethrow_exception(thrown);
     return taken;
   }
 
@@ -414,14 +434,17 @@ class selector {
     selector* self;
     std::size_t except;
     bool armed = true;
-    void now() {
+    // Returns: what could not be moved back threw.
+    std::exception_ptr now() noexcept {
       armed = false;
+      std::exception_ptr thrown;
       for (std::size_t i = 0; i < self->cases_.size(); ++i) {
-        if (i != except) self->cases_[i]->put_aside();
+        if (i != except) detail::keep_first(thrown, [&] { self->cases_[i]->put_aside(); });
       }
+      return thrown;
     }
-    ~returner() noexcept(false) {
-      if (armed) now();
+    ~returner() {
+      if (armed) (void)now();
     }
   };
 

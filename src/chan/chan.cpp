@@ -118,8 +118,12 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   return true;
 }
 
+bool chan_core::is_away() const noexcept {
+  return is_simulated() && sched::this_simulation() == nullptr;
+}
+
 void chan_core::check_simulated() const {
-  if (sched::this_simulation() != nullptr) return;
+  if (!is_away()) return;
   // A fast path may have entered.
   if (sched::machine* const m = sched::this_machine()) sched::leave(m);
   throw std::logic_error(

@@ -23,6 +23,7 @@
 // primitive.
 #include <weft/context.hpp>
 
+#include "base/check.hpp"
 #include "base/lock.hpp"
 #include "sched/inside.hpp"
 
@@ -219,11 +220,13 @@ class context_core {
     do {
       context_core* const parent = last->parent_.get();
       last->unlink_from_ancestor();
+      last->drop_functions();
       last->parent_.detach();
       delete last;
       last = parent;
     } while (last != nullptr && last->drop());
   }
+  void drop_functions() noexcept;
   void unlink_from_ancestor() noexcept {
     stop_callback_.reset();
     if (context_core* const p = ancestor()) p->remove(as_child_);
@@ -265,6 +268,7 @@ class context_core {
   context_child as_child_{this};         // in the list of the ancestor
   chan_core* done_ = nullptr;            // closed once
   one_shot<seam> finished_;              // the whole subtree is cancelled
+  context_core* passed_next_ = nullptr;  // of whoever took it out of its ancestor's list
   context_core* above_ = nullptr;  // its canceller's: where it goes on after this one; then, what
                                    // is next of those it has cancelled
   std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
@@ -278,13 +282,26 @@ class context_core {
 // A function to be called when a context ends.
 struct context_function : context_watcher {
   context_function() noexcept : context_watcher(kind::function) {}
-  context_ref watched;
   std::unique_ptr<timer_function> function;
   // Handed to the goroutine that calls it, by the cancel that took it out.
   std::shared_ptr<context_function> self;
 };
 
+void start_functions(context_watcher* list);
+
+// Nobody can cancel it any more.
+void context_core::drop_functions() noexcept {
+  while (watchers_ != nullptr) {
+    auto* const f = static_cast<context_function*>(watchers_);
+    WEFT_ASSERT(f->what == context_watcher::kind::function);
+    unlink(*f);
+    const std::shared_ptr<context_function> last = std::exchange(f->self, nullptr);
+  }
+}
+
 struct context_core::aftermath {
+  context_core* passed_over =
+      nullptr;  // that others have cancelled; retained; linked by passed_next_
   context_core* cancelled = nullptr;     // retained; linked by above_
   context_watcher* functions = nullptr;  // linked by next, in the opposite order
 };
@@ -364,22 +381,35 @@ void context_core::cancel(errc why, std::exception_ptr cause) {
       node->above_ = std::exchange(later.cancelled, node);
       if (node != this) node->release();
       node = above;
-    } else if (child != nullptr && child->begin_cancel(why, node->cause_)) {
+    } else if (child == nullptr) {
+      continue;
+    } else if (child->done_->is_away()) {
+      child->release();  // of a test that is over
+    } else if (child->begin_cancel(why, node->cause_)) {
       child->above_ = node;
       node = child;
-    } else if (child != nullptr) {
+    } else {
       child->finished_.wait(wait_reason::none);
-      child->release();
+      child->passed_next_ =
+          std::exchange(later.passed_over, child);  // releasing may run user's code
     }
   }
   // Now code of others, which may cancel again, drop what there is, or take its time.
+  start_functions(later.functions);
   while (context_core* const node = later.cancelled) {
     later.cancelled = node->above_;
     if (const auto stop = node->stop_source()) stop->request_stop();
     node->release();
   }
-  while (auto* const w = static_cast<context_function*>(later.functions)) {
-    later.functions = w->next;
+  while (context_core* const node = later.passed_over) {
+    later.passed_over = node->passed_next_;
+    node->release();
+  }
+}
+
+void start_functions(context_watcher* list) {
+  while (auto* const w = static_cast<context_function*>(list)) {
+    list = w->next;
     const std::shared_ptr<context_function> f = std::exchange(w->self, nullptr);
     try {
       go([f] { f->function->call(); });
@@ -478,25 +508,38 @@ const void* find_value(const context_ref& c, const void* key) noexcept {
   return c.get() != nullptr ? c.get()->find(key) : nullptr;
 }
 
+namespace {
+
+// What after_func returns. It keeps the context, not the other way round: a context that nobody can
+// end any more goes, and its functions with it.
+struct watch {
+  context_ref watched;  // null: nothing can end it
+  std::shared_ptr<context_function> function;
+  std::atomic<bool> stopped{false};  // relaxed: only who was first; for what nothing can end
+};
+
+}  // namespace
+
 std::shared_ptr<void> watch_context(const context_ref& c, std::unique_ptr<timer_function> f) {
-  auto w = std::make_shared<context_function>();
-  w->function = std::move(f);
-  w->self = w;
+  auto result = std::make_shared<watch>();
+  result->function = std::make_shared<context_function>();
+  context_function& w = *result->function;
+  w.function = std::move(f);
   if (context_core* const core = context_core::cancellable_from(c.get())) {
     core->retain();
-    w->watched = context_ref(core);
-    if (!core->add(*w)) go([own = std::exchange(w->self, nullptr)] { own->function->call(); });
+    result->watched = context_ref(core);
+    w.self = result->function;
+    w.next = nullptr;
+    if (!core->add(w)) start_functions(&w);
   }
-  return w;
+  return result;
 }
 
-bool unwatch_context(void* watch) {
-  auto* const w = static_cast<context_function*>(watch);
-  if (w->watched.get() == nullptr) {
-    return std::exchange(w->self, nullptr) != nullptr;  // nothing would ever have called it
-  }
-  if (!w->watched.get()->remove(*w)) return false;
-  const std::shared_ptr<context_function> last = std::exchange(w->self, nullptr);
+bool unwatch_context(void* handle) {
+  auto* const h = static_cast<watch*>(handle);
+  if (h->watched.get() == nullptr) return !h->stopped.exchange(true, std::memory_order_relaxed);
+  if (!h->watched.get()->remove(*h->function)) return false;
+  const std::shared_ptr<context_function> last = std::exchange(h->function->self, nullptr);
   return true;
 }
 

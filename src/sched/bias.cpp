@@ -19,9 +19,11 @@ void revoke_alone(void (*revoke)(void*), void* argument) noexcept {
   machine* const m = this_machine();
   // Whoever ends the process does not stop this one with the lock.
   if (m != nullptr) m->revokes.store(true, std::memory_order_relaxed);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // on_stop runs on this thread
   revoking.lock();
   revoke(argument);
   revoking.unlock();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
   if (m != nullptr) m->revokes.store(false, std::memory_order_relaxed);
 }
 

@@ -17,6 +17,7 @@
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/inside.hpp"
+#include "sched/simulation.hpp"
 #include "sched/start.hpp"
 
 #include <weft/detail/task.hpp>
@@ -105,7 +106,12 @@ class timer_core : public sched::timer {
 
   bool change(bool starts, std::int64_t delay_ns, std::int64_t period) {
     const void* const ordered_by = channel_ != nullptr ? static_cast<void*>(channel_) : this;
-    if (channel_ != nullptr) channel_->require_home();
+    if (simulated_ && sched::this_simulation() == nullptr) {
+      if (!starts) return false;  // its simulation has ended, and so has it
+      throw std::logic_error(
+          "weft::timer: one that was made in bubble() or explore() (weft/test.hpp) is used outside "
+          "of it");
+    }
     free_put_aside();
     goroutine* spare = starts && function_ != nullptr ? prepare() : nullptr;
     if (starts) {
@@ -125,8 +131,12 @@ class timer_core : public sched::timer {
       was_armed = sched::timer_heap::disarm(*this);
       had_value = channel_ != nullptr && channel_->take_back_inside();
       period_ns = period;
-      if (function_ != nullptr && prepared_ == nullptr) prepared_ = std::exchange(spare, nullptr);
-      if (starts) armed = sched::arm_timer(*this, when);
+      if (!starts) {
+        spare = std::exchange(prepared_, nullptr);  // null if it has fired
+      } else {
+        if (prepared_ == nullptr) prepared_ = std::exchange(spare, nullptr);
+        armed = sched::arm_timer(*this, when);
+      }
     }
     in.leave();
     if (starts && sched::this_machine() == nullptr) sched::keep_time();  // everybody may be asleep
@@ -150,6 +160,7 @@ class timer_core : public sched::timer {
   // [T1] whoever puts a timer aside -> whoever frees it: all that was done with it.
   static constinit std::atomic<timer_core*> put_aside_;
 
+  const bool simulated_ = sched::this_simulation() != nullptr;  // its heap is of one
   base::spin_lock lock_;
   std::atomic<std::uint32_t> references_{1};
   chan_core* const channel_;                        // null: it calls a function

@@ -237,12 +237,18 @@ TEST(bubble, does_not_go_on_for_ever) {
 TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   std::optional<weft::chan<int>> leaked;
   std::optional<weft::timer> timer;
+  std::optional<weft::ticker> ticker;
+  std::optional<weft::timer> function;
   std::optional<weft::context> ctx;
   bubble([&] {
     leaked.emplace(1);
     leaked->send(1);
     timer.emplace(1h);
     timer->stop();
+    ticker.emplace(1h);
+    ticker->stop();
+    function.emplace(weft::after_func(1h, [] {}));
+    function->stop();
     ctx.emplace(weft::with_cancel(weft::context::background()).ctx);
   });
   EXPECT_THROW((void)leaked->recv(), std::logic_error);
@@ -251,6 +257,11 @@ TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   EXPECT_THROW(weft::select(weft::recv(*leaked), weft::otherwise()), std::logic_error);
   EXPECT_THROW((void)timer->c().recv(), std::logic_error);
   EXPECT_THROW(weft::select(weft::recv(ctx->done()), weft::otherwise()), std::logic_error);
+  EXPECT_FALSE(timer->stop());
+  EXPECT_FALSE(function->stop());
+  EXPECT_THROW(timer->reset(1h), std::logic_error);
+  EXPECT_THROW(function->reset(1h), std::logic_error);
+  ticker.reset();  // its destructor stops it
   weft::wait_group all;
   all.go([&] { EXPECT_THROW((void)leaked->recv(), std::logic_error); });
   all.wait();

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <malloc.h>
 #include <memory>
 #include <optional>
@@ -630,6 +631,54 @@ TEST(context, a_tree_may_be_deep) {
     EXPECT_EQ(*c.value(key), depth - 1);
   });
   all.wait();
+}
+
+// What a test left behind is in nobody's way.
+TEST(context, a_child_made_in_a_bubble_does_not_stop_the_cancel_of_its_parent) {
+  auto [parent, cancel] = with_cancel(context::background());
+  std::optional<context> child;
+  bubble([&] { child.emplace(with_cancel(parent).ctx); });
+  auto [other, cancel_other] = with_cancel(parent);
+  cancel();
+  EXPECT_EQ(other.err(), errc::canceled);
+  cancel();
+}
+
+// A value's destructor may cancel what is being cancelled.
+TEST(context, what_goes_during_a_cancel_may_cancel_again) {
+  struct canceller {
+    std::function<void()> f;
+    explicit canceller(std::function<void()> g) : f(std::move(g)) {}
+    canceller(canceller&&) = default;
+    ~canceller() {
+      if (f) f();
+    }
+  };
+  const weft::context_key<canceller> key{"canceller"};
+  for (int i = 0; i < 200; ++i) {
+    auto [root, cancel_root] = with_cancel(context::background());
+    std::optional<weft::cancellable> leaf(
+        with_cancel(with_value(root, key, canceller([cancel = cancel_root] { cancel(); }))));
+    weft::wait_group all;
+    all.go([&] {
+      const auto cancel = leaf->cancel;
+      leaf.reset();
+      cancel();
+    });
+    all.go([cancel = cancel_root] { cancel(); });
+    all.wait();
+  }
+}
+
+// Nobody can end it, so nobody keeps its functions.
+TEST(context, functions_of_what_nothing_can_end_go_with_it) {
+  auto alive = std::make_shared<int>(1);
+  (void)weft::after_func(context::background(), [alive] {});
+  (void)weft::after_func(with_cancel(context::background()).ctx, [alive] {});
+  EXPECT_EQ(alive.use_count(), 1);
+  const auto stop = weft::after_func(context::background(), [] {});
+  EXPECT_TRUE(stop());
+  EXPECT_FALSE(stop());
 }
 
 }  // namespace

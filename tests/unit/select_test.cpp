@@ -658,6 +658,29 @@ TEST(select, one_value_stands_in_several_cases) {
   EXPECT_EQ(s, text);
 }
 
+// A const one that is sent beside it is a copy of the same value; a part of it at the same address
+// is something else.
+TEST(select, one_value_stands_in_cases_of_several_kinds) {
+  struct pair {
+    std::string first = std::string(100, 'f');
+    std::string second = std::string(100, 's');
+  };
+  const chan<std::string> full(1);
+  const chan<std::string> open(1);
+  full.send("x");
+  std::string s(100, 's');
+  EXPECT_EQ(select(send(full, s), send(open, std::as_const(s))), 1u);
+  EXPECT_EQ(open.recv()->size(), 100u);
+  EXPECT_EQ(s.size(), 100u);
+
+  const chan<pair> pairs(1);
+  const chan<pair> no_room;
+  pair p;
+  EXPECT_EQ(select(send(no_room, p), send(open, p.first)), 1u);
+  (void)open.recv();
+  EXPECT_EQ(p.second.size(), 100u);
+}
+
 TEST(select, one_value_waits_in_two_cases) {
   explore({.runs = weft::test::runs(500)}, [] {
     const chan<std::unique_ptr<int>> a;

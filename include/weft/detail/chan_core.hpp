@@ -117,7 +117,9 @@ class WEFT_API chan_core {
  public:
   // Throws: std::length_error, std::bad_alloc.
   static chan_core* make(std::size_t capacity, const chan_shape& shape);
-  // Throws: std::logic_error if it was made in a simulation and this is none.
+  // Whether it was made in a simulation and this is none.
+  bool is_away() const noexcept;
+  // Throws: std::logic_error then.
   void require_home() const {
     if (is_simulated()) check_simulated();
   }

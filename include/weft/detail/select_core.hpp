@@ -18,7 +18,8 @@ struct select_case {
   void* element = nullptr;       // what is sent, or room for what is received
   kind what = kind::receive;
   chan_outcome outcome = chan_outcome::would_wait;  // of the case that was taken
-  const void* source = nullptr;  // the object that is sent, if that is moved from
+  const void* source = nullptr;  // the object that is sent, if that is moved from,
+  const void* type = nullptr;    // and what stands for its type
   void* holder = nullptr;        // its outgoing<T>, which other cases that send it share
   chan_waiter waiter;
 };
