@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -549,7 +550,7 @@ class wait_group {
  private:
   template <class F>
   struct counted {
-    F f;
+    std::optional<F> f;
     wait_group* group;
 
     void operator()() {
@@ -563,7 +564,8 @@ class wait_group {
       // An exception ends the process with the stack as it is, before any destructor runs: nobody
       // who waits can go on first.
       const finisher last{group};
-      F call(std::move(f));  // destroyed before the group is told
+      F call(std::move(*f));
+      f.reset();  // both are gone before the group is told, also if moving copies
       std::invoke(std::move(call));
     }
   };

@@ -354,8 +354,12 @@ TEST_F(condition_variable, works_between_goroutines_and_threads) {
         consumers.go(consume);
         producers.go(produce);
       }
-      std::thread extra(produce);
-      producers.wait();
+      producers.add(1);
+      std::thread extra([&] {
+        produce();
+        producers.done();
+      });
+      producers.wait();  // not by join, which would hold the only processor
       extra.join();
       {
         const std::lock_guard lock(m);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -65,7 +66,7 @@ class WEFT_API group {
   template <class F>
   void start(F&& f) {
     struct member {
-      std::decay_t<F> f;
+      std::optional<std::decay_t<F>> f;
       group* of;
       void operator()() {
         struct leaver {
@@ -74,7 +75,8 @@ class WEFT_API group {
         };
         const leaver last{of};
         std::exception_ptr thrown;
-        std::decay_t<F> call(std::move(f));  // destroyed before the group is told
+        std::decay_t<F> call(std::move(*f));
+        f.reset();  // both are gone before the group is told, also if moving copies
         detail::call_capturing(
             [](void* argument) { std::invoke(*static_cast<std::decay_t<F>*>(argument)); }, &call,
             thrown);
