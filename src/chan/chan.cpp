@@ -46,7 +46,6 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
   void* const memory = bytes <= block_bytes ? allocate_block() : ::operator new(bytes);
   auto* const core = ::new (memory) chan_core(capacity, shape);
   if (sched::this_simulation() != nullptr) {
-    core->bias_after_.store(simulated, std::memory_order_relaxed);
     core->bias_.store(reinterpret_cast<sched::machine*>(in_simulation), std::memory_order_relaxed);
   }
   return core;
@@ -97,7 +96,7 @@ void chan_core::lock_slow() noexcept {
 
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   uses_in_a_row_ = 0;
-  if (m == nullptr || has_forgone_bias() || is_simulated()) return;
+  if (m == nullptr || has_forgone_bias()) return;
   // It will have to use it for longer next time.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
@@ -122,7 +121,7 @@ bool chan_core::is_away() const noexcept {
   return is_simulated() && sched::this_simulation() == nullptr;
 }
 
-void chan_core::check_simulated() const {
+void chan_core::require_home() const {
   if (!is_away()) return;
   // A fast path may have entered.
   if (sched::machine* const m = sched::this_machine()) sched::leave(m);
@@ -133,7 +132,7 @@ void chan_core::check_simulated() const {
 
 sched::machine* chan_core::enter_and_lock() {
   if (is_simulated()) [[unlikely]] {
-    check_simulated();
+    require_home();
     lock();
     return nullptr;
   }
@@ -157,7 +156,7 @@ sched::machine* chan_core::enter_and_lock() {
 
 // With the lock itself: whoever sees that it is forgone looks at nothing else.
 void chan_core::forgo_bias() {
-  if (is_simulated()) return check_simulated();
+  if (is_simulated()) return require_home();
   for (bool done = false; !done;) {
     sched::machine* const m = enter_and_lock();
     done = bias_.load(std::memory_order_relaxed) == nullptr;
@@ -290,33 +289,31 @@ chan_outcome chan_core::try_receive(void* element) {
 }
 
 chan_outcome chan_core::perform_now(side as, void* element) {
-  chan_waiter* served = nullptr;
   sched::machine* const m = enter_and_lock();
-  const chan_outcome outcome = perform_locked(as, element, served);
-  unlock();
-  if (served != nullptr) ready_inside(served->who);
+  const chan_outcome outcome = perform_and_unlock(as, element);
   if (m != nullptr) sched::leave(m);
   observe(touch::acquire, this);
   return outcome;
 }
 
-chan_outcome chan_core::offer_inside(void* element) noexcept {
+// Requires: inside, the lock, which is dropped.
+chan_outcome chan_core::perform_and_unlock(side as, void* element) noexcept {
   chan_waiter* served = nullptr;
-  lock();
-  const chan_outcome outcome = perform_locked(side::senders, element, served);
+  const chan_outcome outcome = perform_locked(as, element, served);
   unlock();
   if (served != nullptr) ready_inside(served->who);
   return outcome;
 }
 
+chan_outcome chan_core::offer_inside(void* element) noexcept {
+  lock();
+  return perform_and_unlock(side::senders, element);
+}
+
 bool chan_core::take_back_inside() noexcept {
   std::uint64_t element[8];  // as large as one can be; a box would be lost
-  chan_waiter* served = nullptr;
   lock();
-  const chan_outcome outcome = perform_locked(side::receivers, element, served);
-  unlock();
-  if (served != nullptr) ready_inside(served->who);
-  return outcome == chan_outcome::done;
+  return perform_and_unlock(side::receivers, element) == chan_outcome::done;
 }
 
 bool chan_core::close() {

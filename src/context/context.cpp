@@ -174,8 +174,6 @@ class context_core {
   bool ended() const noexcept { return err_.load(std::memory_order_acquire) != 0; }  // [F1]
   std::exception_ptr cause() const { return cause_; }  // ordered by [F1]
   chan_core* done() const noexcept { return done_; }
-  const context_ref& parent() const noexcept { return parent_; }
-  kind what() const noexcept { return kind_; }
 
   // Requires: a reference, for as long as it takes.
   void cancel(errc why, std::exception_ptr cause);

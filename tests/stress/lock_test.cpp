@@ -26,26 +26,19 @@ class locks : public test::stress_test {
   // again, on each number of processors in turn. between() is called when all have ended.
   template <class F, class G>
   void crowd(int members, F part, G between) {
-    constexpr int procs[] = {1, 2, 8, 8};
-    for (int p = 0; p < 4; ++p) {
-      max_procs(procs[p]);
-      std::unique_ptr<test::procs_changer> changer;
-      if (p == 3) changer = std::make_unique<test::procs_changer>(chance(1), 16, 1ms);
-      base::random random = chance(2 + static_cast<std::uint64_t>(p));
-      do {
-        wait_group all;
-        std::thread thread([&part, seed = random.next()] { part(base::random(seed)); });
-        for (int i = 1; i < members; ++i) {
-          all.go([&part, i, seed = random.next()] {
-            if (i == 1) this_goroutine::lock_thread();
-            part(base::random(seed));
-          });
-        }
-        all.wait();
-        thread.join();
-        between();
-      } while (!time_is_up(p + 1, 4) && !HasFailure());
-    }
+    on_all_processors([&](base::random& random) {
+      wait_group all;
+      std::thread thread([&part, seed = random.next()] { part(base::random(seed)); });
+      for (int i = 1; i < members; ++i) {
+        all.go([&part, i, seed = random.next()] {
+          if (i == 1) this_goroutine::lock_thread();
+          part(base::random(seed));
+        });
+      }
+      all.wait();
+      thread.join();
+      between();
+    });
   }
 };
 

@@ -20,22 +20,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class talk : public test::stress_test {
- protected:
-  // Calls round(random) again and again, on each number of processors in turn.
-  template <class F>
-  void on_all_processors(F round) {
-    constexpr int procs[] = {1, 2, 8, 8};
-    for (int part = 0; part < 4; ++part) {
-      max_procs(procs[part]);
-      std::unique_ptr<test::procs_changer> changer;
-      if (part == 3) changer = std::make_unique<test::procs_changer>(chance(1), 16, 1ms);
-      base::random random = chance(2 + static_cast<std::uint64_t>(part));
-      do round(random);
-      while (!time_is_up(part + 1, 4) && !HasFailure());
-    }
-  }
-};
+class talk : public test::stress_test {};
 
 // Somebody who runs f: mostly a goroutine.
 class crew {

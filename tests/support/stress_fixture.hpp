@@ -85,6 +85,33 @@ inline std::string fault_in_books() {
   return {};
 }
 
+// Changes max_procs under whatever runs, for as long as it lives.
+class procs_changer {
+ public:
+  // Numbers from 1 to `most`; pauses of up to `pause_max`.
+  procs_changer(base::random chance, int most, std::chrono::microseconds pause_max)
+      : thread_([this, chance, most, pause_max] { change(chance, most, pause_max); }) {}
+  procs_changer(const procs_changer&) = delete;
+  procs_changer& operator=(const procs_changer&) = delete;
+  ~procs_changer() {
+    over_.store(true, std::memory_order_relaxed);
+    thread_.join();
+  }
+
+ private:
+  void change(base::random chance, int most, std::chrono::microseconds pause_max) {
+    while (!over_.load(std::memory_order_relaxed)) {
+      max_procs(1 + static_cast<int>(chance.below(static_cast<std::uint32_t>(most))));
+      const std::uint32_t pause = chance.below(static_cast<std::uint32_t>(pause_max.count()) + 1);
+      // The kernel's shortest sleep is 50 us; shorter pauses are none.
+      if (pause > 50) std::this_thread::sleep_for(std::chrono::microseconds(pause));
+    }
+  }
+
+  std::atomic<bool> over_{false};  // relaxed: nothing else is passed along
+  std::thread thread_;
+};
+
 class stress_test : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -130,6 +157,23 @@ class stress_test : public ::testing::Test {
     return base::random(base::random(seed_ + which * 0x9e3779b97f4a7c15u).next());
   }
 
+  // Calls round(random) again and again, for a quarter of the time each on 1, 2, 8 and a changing
+  // number of processors.
+  template <class F>
+  void on_all_processors(F round) {
+    constexpr int procs[] = {1, 2, 8, 8};
+    for (int part = 0; part < 4; ++part) {
+      max_procs(procs[part]);
+      std::unique_ptr<procs_changer> changer;
+      if (part == 3) {
+        changer = std::make_unique<procs_changer>(chance(1), 16, std::chrono::milliseconds(1));
+      }
+      base::random random = chance(2 + static_cast<std::uint64_t>(part));
+      do round(random);
+      while (!time_is_up(part + 1, 4) && !HasFailure());
+    }
+  }
+
   // Whether the test has run for long enough; `share` divides its time among several parts.
   bool time_is_up(int part = 1, int parts = 1) const {
     return steady::now() - began_ >= run_time * part / parts;
@@ -158,33 +202,6 @@ class stress_test : public ::testing::Test {
   int procs_before_ = 0;
   std::size_t alive_before_ = 0;
   steady::time_point began_;
-};
-
-// Changes max_procs under whatever runs, for as long as it lives.
-class procs_changer {
- public:
-  // Numbers from 1 to `most`; pauses of up to `pause_max`.
-  procs_changer(base::random chance, int most, std::chrono::microseconds pause_max)
-      : thread_([this, chance, most, pause_max] { change(chance, most, pause_max); }) {}
-  procs_changer(const procs_changer&) = delete;
-  procs_changer& operator=(const procs_changer&) = delete;
-  ~procs_changer() {
-    over_.store(true, std::memory_order_relaxed);
-    thread_.join();
-  }
-
- private:
-  void change(base::random chance, int most, std::chrono::microseconds pause_max) {
-    while (!over_.load(std::memory_order_relaxed)) {
-      max_procs(1 + static_cast<int>(chance.below(static_cast<std::uint32_t>(most))));
-      const std::uint32_t pause = chance.below(static_cast<std::uint32_t>(pause_max.count()) + 1);
-      // The kernel's shortest sleep is 50 us; shorter pauses are none.
-      if (pause > 50) std::this_thread::sleep_for(std::chrono::microseconds(pause));
-    }
-  }
-
-  std::atomic<bool> over_{false};  // relaxed: nothing else is passed along
-  std::thread thread_;
 };
 
 // Computes for about that long without entering the runtime.

@@ -1,6 +1,6 @@
 // Contexts: the tree, its causes, deadlines and values, and the operations that take one.
+#include "allocated.hpp"
 #include "base/random.hpp"
-#include "base/sanitizer.hpp"
 #include "eventually.hpp"
 
 #include <weft/context.hpp>
@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <exception>
 #include <functional>
-#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -493,7 +492,6 @@ TEST(context, children_that_go_away_leave_no_trace) {
 // A request's context hangs below one that lives as long as the server: what has ended, or is
 // dropped, or does not watch any more, is forgotten up there.
 TEST(context, a_parent_that_lives_long_does_not_grow) {
-  if (weft::base::sanitizer::active) GTEST_SKIP() << "they have an allocator of their own";
   auto [root, cancel_root] = with_cancel(context::background());
   const auto serve = [root = root](int requests) {
     for (int i = 0; i < requests; ++i) {
@@ -508,9 +506,9 @@ TEST(context, a_parent_that_lives_long_does_not_grow) {
   };
   constexpr int n = weft::test::scaled(20'000, 1'000);
   serve(100);
-  const std::size_t used = ::mallinfo2().uordblks;
+  const std::size_t used = weft::test::allocated_bytes();
   serve(n);
-  EXPECT_LT(::mallinfo2().uordblks, used + 200'000) << "10 bytes for each would be more";
+  EXPECT_LT(weft::test::allocated_bytes(), used + 200'000) << "10 bytes for each would be more";
   cancel_root();
 }
 

@@ -1,5 +1,5 @@
 // select and selector.
-#include "base/sanitizer.hpp"
+#include "allocated.hpp"
 #include "eventually.hpp"
 
 #include <weft/select.hpp>
@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <malloc.h>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -595,7 +594,6 @@ TEST_P(select_on_processors, busy_channels_do_not_starve_a_timer) {
 // A server selects for years, mostly on channels that never become ready: no select leaves anything
 // behind in them.
 TEST_P(select_on_processors, many_selects_need_no_more_memory_than_one) {
-  if (weft::base::sanitizer::active) GTEST_SKIP() << "they have an allocator of their own";
   const int before = weft::max_procs(GetParam());
   weft::run([] {
     const chan<int> ping;
@@ -616,9 +614,9 @@ TEST_P(select_on_processors, many_selects_need_no_more_memory_than_one) {
       }
     };
     serve(100);
-    const std::size_t used = ::mallinfo2().uordblks;
+    const std::size_t used = weft::test::allocated_bytes();
     serve(n);
-    EXPECT_LT(::mallinfo2().uordblks, used + 200'000) << "10 bytes for each would be more";
+    EXPECT_LT(weft::test::allocated_bytes(), used + 200'000) << "10 bytes for each would be more";
     all.wait();
   });
   weft::max_procs(before);

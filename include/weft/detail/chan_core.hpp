@@ -120,9 +120,7 @@ class WEFT_API chan_core {
   // Whether it was made in a simulation and this is none.
   bool is_away() const noexcept;
   // Throws: std::logic_error then.
-  void require_home() const {
-    if (is_simulated()) check_simulated();
-  }
+  void require_home() const;
   // From now on every user takes the lock. Outside the runtime. Throws: std::logic_error if it was
   // made in a simulation and this is none.
   void forgo_bias();
@@ -189,9 +187,8 @@ class WEFT_API chan_core {
   // Throws: std::logic_error, outside, if it was made in a simulation and this is none.
   sched::machine* enter_and_lock();
   bool is_simulated() const noexcept {
-    return bias_after_.load(std::memory_order_relaxed) == simulated;
+    return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
   }
-  void check_simulated() const;
   void note_use_locked(sched::machine* m) noexcept;
   void make_privileged_locked(sched::machine* m) noexcept;
   // Whoever is privileged has not got the lock, and must not free another one's.
@@ -243,6 +240,7 @@ class WEFT_API chan_core {
   chan_outcome send_word_slow(std::uint64_t word);
   chan_word_received receive_word_slow();
   chan_outcome perform_now(side as, void* element);
+  chan_outcome perform_and_unlock(side as, void* element) noexcept;
   chan_waiter* take_locked(side s) noexcept;
   void push_locked(side s, chan_waiter* w) noexcept;
   void remove_locked(side s, chan_waiter* w) noexcept;
@@ -254,8 +252,7 @@ class WEFT_API chan_core {
   static constexpr std::uint32_t first_bias = 200;
   static constexpr std::uint32_t last_bias = 1u << 24;
   static constexpr std::uint32_t never_biased = ~std::uint32_t{0};
-  static constexpr std::uint32_t simulated = never_biased - 1;  // made in a simulation
-  static constexpr std::uintptr_t in_simulation = 2;            // bias_ then
+  static constexpr std::uintptr_t in_simulation = 2;  // bias_ of one that was made in a simulation
 
   std::atomic<sched::machine*> bias_{nullptr};  // I4
   std::atomic<std::uint32_t> lock_{0};
