@@ -5,8 +5,10 @@
 //
 // Between two calls into weft a goroutine stays on its thread, so errno, thread_local and a held
 // std::mutex are safe there. Across a call that may wait (yield, sleep, get, wait) they are not:
-// the goroutine may go on on another thread, and a std::mutex held meanwhile can stop every
-// processor.
+// the goroutine may go on on another thread, where a std::mutex must not be unlocked.
+//
+// A goroutine may block its thread in any call, or compute for as long as it likes: the others go
+// on (blocking, below, and docs/decisions/006).
 //
 // A goroutine has 256 KiB of stack by default, of which only what is touched costs memory
 // (WEFT_STACK=1m changes it, go_options::stack_size does for one goroutine). An overflow is
@@ -193,10 +195,13 @@ template <class F, class... Args>
   return future<result>(owned.release());
 }
 
-// Runs f as an announced blocking call. In this version it just calls f, and the goroutine keeps
-// its processor; handing that to others meanwhile is to come.
+// Runs f, which is known to block or to take long without computing: the processor goes on with
+// other goroutines at once, and f has its thread for itself until it returns. Code that blocks
+// without saying so is noticed within a fraction of a millisecond; this saves the fraction. On a
+// plain thread it just calls.
 template <class F>
 decltype(auto) blocking(F&& f) {
+  const detail::blocking_call call;
   return std::invoke(std::forward<F>(f));
 }
 

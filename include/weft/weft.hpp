@@ -3,6 +3,7 @@
 
 #include <weft/chan.hpp>     // IWYU pragma: export
 #include <weft/context.hpp>  // IWYU pragma: export
+#include <weft/debug.hpp>    // IWYU pragma: export
 #include <weft/go.hpp>       // IWYU pragma: export
 #include <weft/select.hpp>   // IWYU pragma: export
 #include <weft/sync.hpp>     // IWYU pragma: export

@@ -14,6 +14,8 @@
 #include "base/fatal.hpp"
 
 #include <cstddef>
+#include <cstdint>
+#include <ucontext.h>
 
 namespace weft::base {
 
@@ -60,6 +62,16 @@ void capture_interrupted(const void* ucontext, long_stack& out) noexcept;
 // Returns: where the code described by a ucontext_t stopped. With capture_from() it serves threads
 // that look at one paused in a signal handler.
 saved_frame frame_of(const void* ucontext) noexcept;
+
+// Only where it stopped. Inlined, for handlers that may call nothing.
+[[gnu::always_inline]] inline std::uintptr_t interrupted_pc(const void* ucontext) noexcept {
+  const mcontext_t& m = static_cast<const ucontext_t*>(ucontext)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<std::uintptr_t>(m.gregs[REG_RIP]);
+#else
+  return static_cast<std::uintptr_t>(m.pc);
+#endif
+}
 
 // Appends the exception now being handled: "std::runtime_error: boom", or the bare type if it is no
 // std::exception, or "an exception of another language". Allocates (names are demangled).

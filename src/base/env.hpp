@@ -34,7 +34,7 @@ struct settings {
   bool async_preempt_off = false;                  // asyncpreemptoff=1
   int preempt_signal = 0;                          // preemptsignal=23; 0: the runtime chooses
   std::chrono::nanoseconds slice{std::chrono::milliseconds{10}};  // slice=10ms
-  std::chrono::nanoseconds stall{std::chrono::milliseconds{50}};  // stall=50ms
+  std::chrono::nanoseconds stall{0};                              // stall=50ms; 0: no reports
   std::optional<std::uint64_t> seed;  // seed=42, also 0x2a; not set: a random one
 
   bool operator==(const settings&) const = default;

@@ -76,6 +76,8 @@ void begin_last_words() noexcept {
   for (;;) ::pause();
 }
 
+bool last_words_begun() noexcept { return speaker.load(std::memory_order_relaxed) != 0; }
+
 void await_last_words() noexcept {
   const pid_t who = speaker.load(std::memory_order_relaxed);
   if (who == 0 || who == ::gettid()) return;

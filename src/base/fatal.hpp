@@ -53,6 +53,10 @@ void set_fatal_hook(fatal_hook hook) noexcept;
 // for that same thread again); every other thread sleeps for ever, so that reports do not mix.
 void begin_last_words() noexcept;
 
+// Returns: whether some thread has begun its last words. What may not be done inside the runtime is
+// done by them: there is nobody left who could be made to wait.
+bool last_words_begun() noexcept;
+
 // Sleeps for ever if another thread has begun its last words: it ends the process.
 void await_last_words() noexcept;
 

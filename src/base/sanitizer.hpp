@@ -30,6 +30,13 @@
 #define WEFT_TSAN 0
 #endif
 
+// For a function that may run in the middle of the sanitizer's own.
+#if WEFT_TSAN
+#define WEFT_NO_TSAN __attribute__((no_sanitize("thread")))
+#else
+#define WEFT_NO_TSAN
+#endif
+
 // Declared here and not included: the headers belong to the compiler's sanitizer package, which may
 // be missing where only the sources are checked.
 extern "C" {
@@ -56,6 +63,13 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 namespace weft::base::sanitizer {
 
 inline constexpr bool active = WEFT_ASAN != 0 || WEFT_TSAN != 0;
+inline constexpr bool is_thread = WEFT_TSAN != 0;
+// Whether the sanitizer's own code is a library of its own, so that an address tells whose it is.
+#if defined(__clang__)
+inline constexpr bool is_shared = false;
+#else
+inline constexpr bool is_shared = true;
+#endif
 
 // Whether a switch lets the goroutine switched to see what the one before it wrote. In a real
 // program only the scheduler's own synchronisation orders two goroutines, so a switch must not.

@@ -16,15 +16,10 @@ constinit base::spin_lock revoking;  // I2; taken outside the runtime, alone
 
 void revoke_alone(void (*revoke)(void*), void* argument) noexcept {
   if (is_forked_child()) stop_here();  // the owner is not in this process
-  machine* const m = this_machine();
-  // Whoever ends the process does not stop this one with the lock.
-  if (m != nullptr) m->revokes.store(true, std::memory_order_relaxed);
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // on_stop runs on this thread
+  const lock_outside mark;
   revoking.lock();
   revoke(argument);
   revoking.unlock();
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  if (m != nullptr) m->revokes.store(false, std::memory_order_relaxed);
 }
 
 void revoke_bias(std::atomic<machine*>& bias) noexcept {

@@ -65,6 +65,7 @@ bool signals_are_handled() noexcept {
     }
     struct sigaction action{};
     if (::sigaction(s, nullptr, &action) != 0) continue;
+    if (is_only_ours(s, action)) continue;
     if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) return true;
   }
   return false;

@@ -4,11 +4,12 @@
 //   the goroutine woken last (`next`), so that a reply runs on a warm cache;
 //   woken and yielded ones, oldest first (`ready`);
 //   new ones, newest first (`fresh`);
-//   the global queue: the inbox, and what this processor itself let overflow.
+//   the global queue: the inbox, what this processor itself let overflow, and, last of all, hogs.
 // Every 61st pick (pick_fair) turns that around so that nobody starves: it looks first at the
 // global queue, then at the oldest in `ready`, then at the oldest in `fresh`, each in its turn;
 // runs timers that are due; ends the slice that goroutines waking each other through `next`
-// inherit; and takes new ones from the old end for as long as the oldest of them has waited a
+// inherit; gives a hog its turn if none has had one for three slices; and takes new ones from the
+// old end for as long as the oldest of them has waited a
 // millisecond or more.
 //
 // A processor with nothing to run searches. The hard part is not to find work but to leave alone
@@ -44,7 +45,8 @@ namespace {
 
 constexpr std::uint32_t fair_period = 61;
 constexpr std::uint32_t fair_period_timers = 16;  // while timers are pending, to look at the clock
-constexpr std::int64_t slice_ns = 10'000'000;
+// While others wait, too, hogs get a third: after so many slices without one it is a hog's turn.
+constexpr std::int64_t hog_period_slices = 3;
 constexpr std::int64_t fresh_age_max_ns = 1'000'000;
 constexpr std::size_t batch_max = 128;
 
@@ -99,6 +101,17 @@ goroutine* take_one_global(processor& p) noexcept {
     return list.pop_front();
   }
   return nullptr;
+}
+
+// Whether hogs may have a turn. A processor that was borrowed goes back to the one it came from.
+bool hogs_wait(const processor& p) noexcept {
+  return the_scheduler.global.hogs_hint() != 0 &&
+         p.lender.load(std::memory_order_relaxed) == nullptr;
+}
+
+goroutine* take_hog(processor& p, std::int64_t now) noexcept {
+  p.hog_turn_ns.store(now, std::memory_order_relaxed);
+  return the_scheduler.global.take_hog();
 }
 
 // Sees whether the oldest fresh goroutine has waited for too long.
@@ -279,7 +292,9 @@ bool arm_timer(timer& t, std::int64_t when_ns) noexcept {
   if (machine* const m = this_machine()) {
     processor& p = *m->p;
     p.until_fair = std::min(p.until_fair, fair_period_timers);  // looks at the clock more often
-    return p.timers.arm(t, when_ns);
+    const bool armed = p.timers.arm(t, when_ns);
+    tell_monitor_of_timer(when_ns);
+    return armed;
   }
   if (simulation* const s = this_simulation()) return s->timers().arm(t, when_ns);
   ensure_started();
@@ -296,6 +311,7 @@ goroutine* pick_fair(processor& p) noexcept {
   the_scheduler.processors[p.fair_turn % procs].load(std::memory_order_relaxed)->timers.run(now);
   p.until_fair = p.timers.earliest_hint() == base::never ? fair_period : fair_period_timers;
   watch_fresh(p, now);
+  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
   if (now - p.slice_start_ns > slice_ns) {
     p.slice_start_ns = now;
     // Never out of sight: a last look elsewhere finds it in one place or the other.
@@ -303,6 +319,13 @@ goroutine* pick_fair(processor& p) noexcept {
       push(p, p.ready, g);
       p.next.store(nullptr, base::hot_store_order);
     }
+  }
+  // On a borrowed processor urgent ones go first, up to a point: its lender may be asleep.
+  const bool borrowed = p.lender.load(std::memory_order_relaxed) != nullptr;
+  const std::int64_t hog_period_ns = (borrowed ? 10 : hog_period_slices) * slice_ns;
+  if (the_scheduler.global.hogs_hint() != 0 &&
+      now - p.hog_turn_ns.load(std::memory_order_relaxed) > hog_period_ns) {
+    if (goroutine* const g = take_hog(p, now)) return g;
   }
   // In turn, each falls back on the next, so that the others come first in some later round.
   const std::uint32_t turn = p.fair_turn++;
@@ -333,7 +356,11 @@ goroutine* pick_global(processor& p) noexcept {
     }
     p.overflow_owed = 0;  // others have taken it
   }
-  return nullptr;
+  if (!hogs_wait(p)) return nullptr;
+  if (goroutine* const g = take_global(p, global_queue::from::overflow, global.overflow_hint())) {
+    return g;
+  }
+  return take_hog(p, base::now_ns());
 }
 
 goroutine* search(machine* m) noexcept {
@@ -391,29 +418,29 @@ void drain(processor& p) noexcept {
   p.stacks.drain();
 }
 
-bool detach(processor& p) noexcept {
-  machine* const owner = p.holder.load(std::memory_order_acquire);
-  if (owner == nullptr || !owner->chair.claim(claim_turns)) return false;
-  if (owner->p != &p) {
-    owner->chair.release();
-    return false;
-  }
-  owner->p = nullptr;
-  owner->last_p = &p;
-  p.holder.store(nullptr, std::memory_order_relaxed);  // the caller publishes what comes next
-  owner->chair.take();
-  return true;
+bool has_work(const processor& p) noexcept {
+  return p.next.load(base::hot_load_order) != nullptr || p.ready.look_hint().size() != 0 ||
+         p.fresh.look_hint().size() != 0;
+}
+
+bool others_want(const processor& p) noexcept {
+  const global_queue& global = the_scheduler.global;
+  return has_work(p) || global.inbox_hint() + global.overflow_hint() + global.hogs_hint() != 0;
+}
+
+bool is_any_idle() noexcept {
+  // relaxed, both: hints, unless the caller holds the lock.
+  return the_scheduler.idle_count.load(std::memory_order_relaxed) >
+         the_scheduler.numb_count.load(std::memory_order_relaxed);
 }
 
 bool work_waits_hint() noexcept {
-  if (the_scheduler.global.inbox_hint() + the_scheduler.global.overflow_hint() != 0) return true;
+  const global_queue& global = the_scheduler.global;
+  if (global.inbox_hint() + global.overflow_hint() + global.hogs_hint() != 0) return true;
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = 0; i < procs; ++i) {
     const processor* const p = the_scheduler.processors[i].load(std::memory_order_relaxed);
-    if (p->next.load(base::hot_load_order) != nullptr || p->ready.look_hint().size() != 0 ||
-        p->fresh.look_hint().size() != 0) {
-      return true;
-    }
+    if (has_work(*p)) return true;
   }
   return false;
 }

@@ -4,6 +4,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/extra.hpp"
+#include "sched/inside.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
@@ -51,6 +52,7 @@ goroutine* take_record_outside() {
 }
 
 void return_record(goroutine* g) noexcept {
+  sched::inside here;
   if (g->stack != nullptr) {
     stack::central().put(&g->stack, 1);
     g->stack = nullptr;
@@ -58,6 +60,7 @@ void return_record(goroutine* g) noexcept {
   sched::goroutine_list one;
   one.push_back(g);
   the_scheduler.records.put(one);
+  here.leave();
 }
 
 // A goroutine of its own stack size gets the stack at once, so that a lack of memory is known to

@@ -40,7 +40,8 @@ enum class mode : std::uint8_t {
   parked,     // has a saved context: switch to it
   fresh,      // has never run and has no stack yet
   placed,     // has never run, and a stack of its own size is ready for it
-  bound,      // has a saved context and must run on the machine `bound`
+  bound,      // has a saved context, or is paused, and must run on the machine `bound`
+  paused,     // sits in a signal handler on the machine `bound`: give that a processor
   thread,     // stands for a plain thread: wake that
   simulated,  // belongs to a test's simulation, which runs it itself
 };
@@ -67,7 +68,7 @@ struct alignas(64) goroutine {
   std::uint64_t id = 0;                          // immutable after start
   stack::extent* stack = nullptr;                // whoever may run it
   void (*invoke)(void* storage) = nullptr;       // immutable after start
-  machine* bound = nullptr;                      // itself: set while how == bound
+  machine* bound = nullptr;                      // itself: set while how is bound or paused
   std::atomic<goroutine_extra*> extra{nullptr};  // itself; dumps read it [G1]
   const void* created_at = nullptr;              // immutable after start: a return address
   std::uint64_t created_by = 0;                  // immutable after start: the parent's id
@@ -85,6 +86,11 @@ struct alignas(64) goroutine {
   void set_status(state s) noexcept { status.store(s, std::memory_order_relaxed); }
   state get_status() const noexcept { return status.load(std::memory_order_relaxed); }
 };
+
+// Whether `g` can go on only on one thread, which waits for it. Requires: whoever may run it asks.
+inline bool is_tied(const goroutine* g) noexcept {
+  return g->how == mode::paused || g->how == mode::bound;
+}
 
 static_assert(sizeof(goroutine) <= 320 || base::sanitizer::active);
 

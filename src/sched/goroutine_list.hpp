@@ -20,6 +20,8 @@ class goroutine_list {
     ++size_;
   }
 
+  goroutine* front() const noexcept { return head_; }
+
   goroutine* pop_front() noexcept {
     goroutine* const g = head_;
     if (g != nullptr) {

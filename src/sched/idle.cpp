@@ -35,11 +35,14 @@
 //   token.
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <utility>
 
 namespace weft::sched {
 namespace {
@@ -86,6 +89,15 @@ void tell(machine* m, const machine* by) noexcept {
   m->told_picks = m->told_of != nullptr ? m->told_of->picks.load(std::memory_order_relaxed) : 0;
 }
 
+// The monitor lies down for long while all processors are busy, and relies on being told when there
+// is more to do than they do. Returns: whether it does.
+bool stop_monitor_listening_locked() noexcept {
+  if (!sched.monitor_listens) return false;
+  sched.monitor_listens = false;
+  sched.idle.stop_listening();
+  return true;
+}
+
 // I3: whether a timer is due before anybody would wake up for it.
 bool timekeeping_needed_locked() noexcept {
   const std::int64_t earliest = earliest_timer_hint();
@@ -96,30 +108,26 @@ bool timekeeping_needed_locked() noexcept {
 machine* pass_timekeeping_locked() noexcept {
   sched.keeper = nullptr;
   if (earliest_timer_hint() == base::never) return nullptr;
-  processor* const p = find_idle_locked(processor::idleness::listening);
+  processor* p = find_idle_locked(processor::idleness::listening);
+  if (p == nullptr && sched.spare_head != nullptr) p = find_idle_locked(processor::idleness::numb);
   if (p == nullptr || !sched.idle.try_search(processors_max)) return nullptr;
   return rouse_locked(p);
-}
-
-machine* keep_time_locked() noexcept {
-  return timekeeping_needed_locked() ? pass_timekeeping_locked() : nullptr;
-}
-
-// A search has ended without a last look (idle_state.hpp, I2): somebody has to look.
-void look_for_others() noexcept {
-  base::heavy_barrier();  // [W1]
-  if (work_waits_hint() || urgent_work_hint(base::now_ns())) wake_for_inbox();
 }
 
 void wake(machine* m) noexcept {
   if (m != nullptr) m->sleep.wake();
 }
 
-bool has_work(const processor& p) noexcept {
-  return p.next.load(std::memory_order_relaxed) != nullptr || !p.ready.empty() || !p.fresh.empty();
+}  // namespace
+
+machine* keep_time_locked() noexcept {
+  return timekeeping_needed_locked() ? pass_timekeeping_locked() : nullptr;
 }
 
-}  // namespace
+void look_for_others() noexcept {
+  base::heavy_barrier();  // [W1]
+  if (work_waits_hint() || urgent_work_hint(base::now_ns())) wake_for_inbox();
+}
 
 void add_idle_locked(processor* p, processor::idleness how) noexcept {
   WEFT_ASSERT(p->idle == processor::idleness::busy);
@@ -132,11 +140,15 @@ void add_idle_locked(processor* p, processor::idleness how) noexcept {
   sched.idle_count.store(sched.idle_count.load(std::memory_order_relaxed) + 1,
                          std::memory_order_relaxed);
   if (how == processor::idleness::listening) sched.idle.start_listening();
+  if (how == processor::idleness::numb) sched.numb_count.fetch_add(1, std::memory_order_relaxed);
 }
 
 void remove_idle_locked(processor* p) noexcept {
   WEFT_ASSERT(p->idle != processor::idleness::busy);
   if (p->idle == processor::idleness::listening) sched.idle.stop_listening();
+  if (p->idle == processor::idleness::numb) {
+    sched.numb_count.fetch_sub(1, std::memory_order_relaxed);
+  }
   p->idle = processor::idleness::busy;
   (p->idle_previous != nullptr ? p->idle_previous->idle_next : sched.idle_head) = p->idle_next;
   if (p->idle_next != nullptr) p->idle_next->idle_previous = p->idle_previous;
@@ -166,14 +178,55 @@ machine* staff_locked(processor* p) noexcept {
     return m;
   }
   if (!sched.has_starter) {
-    add_idle_locked(p, processor::idleness::numb);
     sched.idle.end_search();
-    return nullptr;
+    return idle_without_thread_locked(p);
   }
   p->idle_next = sched.starting;
   sched.starting = p;
+  if (sched.starting_count++ == 0) {
+    sched.starting_since_ns.store(base::now_ns(), std::memory_order_relaxed);
+  }
   sched.starter_word.fetch_add(1, std::memory_order_release);
   base::futex_wake(sched.starter_word, 1);
+  return nullptr;
+}
+
+bool remove_starting_locked(processor* p) noexcept {
+  for (processor** link = &sched.starting; *link != nullptr; link = &(*link)->idle_next) {
+    if (*link != p) continue;
+    *link = p->idle_next;
+    if (--sched.starting_count == 0) {
+      sched.starting_since_ns.store(base::never, std::memory_order_relaxed);
+    }
+    return true;
+  }
+  return false;
+}
+
+processor* take_starting_locked() noexcept {
+  processor* const p = sched.starting;
+  if (p != nullptr) remove_starting_locked(p);
+  return p;
+}
+
+machine* rescue_starting_locked() noexcept {
+  processor* const p = take_starting_locked();
+  if (p == nullptr) return nullptr;
+  sched.idle.end_search();
+  drain(*p);  // it may be what waits here that has a thread; the rest is for others
+  count_pick(*p);
+  return idle_without_thread_locked(p);
+}
+
+machine* idle_without_thread_locked(processor* p) noexcept {
+  if (p->lender.load(std::memory_order_relaxed) != nullptr) {
+    return_loan_locked(p);
+    return nullptr;
+  }
+  if (goroutine* const g = sched.global.take_tied()) return grant_locked(p, g);
+  // One that came while there seemed to be none.
+  if (sched.spare_head != nullptr && sched.idle.try_search(processors_max)) return staff_locked(p);
+  add_idle_locked(p, processor::idleness::numb);
   return nullptr;
 }
 
@@ -186,8 +239,10 @@ void wake_one(machine* m) noexcept {
     // Somebody else took it meanwhile. Under the lock, so that nobody lies down between: who made
     // work while this search seemed to be on relied on it, so look whether the duty is there again.
     if (p == nullptr) sched.idle.end_search();
+    const bool monitor = p == nullptr && stop_monitor_listening_locked();
     sched.lock.unlock();
     wake(woken);
+    if (monitor) poke_monitor();
     if (p != nullptr) return;
   }
 }
@@ -203,8 +258,10 @@ void wake_for_inbox() noexcept {
   machine* woken = nullptr;
   if (p != nullptr && sched.idle.try_search(processors_max)) woken = rouse_locked(p);
   if (woken != nullptr) tell(woken, nullptr);
+  const bool monitor = p == nullptr && stop_monitor_listening_locked();
   sched.lock.unlock();
   wake(woken);
+  if (monitor) poke_monitor();
 }
 
 void inject(goroutine* g) noexcept {
@@ -214,12 +271,49 @@ void inject(goroutine* g) noexcept {
 
 namespace {
 
+// A goroutine that is tied to a thread takes its processor there and back again within
+// microseconds, if all it does is answer. Who has just given a processor away waits awake for a
+// moment, as long as that pays; waking a thread takes longer than the whole.
+constexpr std::int64_t spin_first_ns = 30'000;  // waking a core that sleeps takes half of it
+constexpr std::int64_t spin_max_ns = 30'000;
+constexpr std::int64_t spin_pause = 256;  // turns to leave out when it has not paid
+
+// Returns: whether it has got a token.
+bool spin_for_token(machine* m) noexcept {
+  static constinit std::atomic<std::uint32_t> spinners{0};
+  if (!std::exchange(m->gave_away, false)) return false;
+  if (m->spin_ns < 0) {  // has not paid lately: try again some time
+    ++m->spin_ns;
+    return false;
+  }
+  bool token = false;
+  if (spinners.fetch_add(1, std::memory_order_relaxed) <
+      sched.cores.load(std::memory_order_relaxed) / 2) {
+    const std::int64_t end = base::now_ns() + (m->spin_ns != 0 ? m->spin_ns : spin_first_ns);
+    m->is_asleep.store(true, std::memory_order_release);  // nobody need wait for it
+    do {
+      for (int i = 0; i < 16 && !token; ++i) {
+        base::pause();
+        token = m->sleep.try_wait();
+      }
+    } while (!token && base::now_ns() < end);
+    if (token) count_nap(m);
+    m->is_asleep.store(false, std::memory_order_release);
+    m->spin_ns = token                                    ? spin_max_ns
+                 : m->spin_ns == 0 || m->spin_ns > 15'000 ? 15'000
+                                                          : -spin_pause;
+  }
+  spinners.fetch_sub(1, std::memory_order_relaxed);
+  return token;
+}
+
 // Sleeps as a machine in the spare list. Returns: false if it has been taken out to end.
 bool wait_as_spare(machine* m) noexcept {
   for (;;) {
     sched.lock.lock();
     const bool surplus = sched.spare_count > spare_kept;
     sched.lock.unlock();
+    if (spin_for_token(m)) break;  // I4
     if (!surplus) {
       sleep(m);
       break;  // I4
@@ -239,6 +333,7 @@ bool wait_as_spare(machine* m) noexcept {
     sched.lock.unlock();
   }
   m->chair.reclaim();
+  m->chair.forget_plea();
   note_activity();
   return true;
 }
@@ -254,13 +349,22 @@ bool should_doze(const machine* m) noexcept {
 
 }  // namespace
 
+void sleep_for_grant(machine* m, void (*lie_down)()) noexcept {
+  if (spin_for_token(m)) return;
+  m->is_asleep.store(true, std::memory_order_release);
+  m->sleep.wait(lie_down);
+  count_nap(m);
+  m->is_asleep.store(false, std::memory_order_release);
+}
+
 bool sleep_idle(machine* m) noexcept {
   processor* const p = m->p;
   const bool doze = should_doze(m);
   std::int64_t until = base::never;
 
   sched.lock.lock();
-  if (p->retiring.load(std::memory_order_relaxed)) {  // resize, which waits for it, has marked it
+  if (p->retiring.load(std::memory_order_relaxed) ||  // resize, which waits for it, has marked it
+      p->lender.load(std::memory_order_relaxed) != nullptr) {  // not its own to sleep with
     sched.lock.unlock();
     return true;
   }
@@ -303,6 +407,7 @@ bool sleep_idle(machine* m) noexcept {
     // Its processor was taken away while it slept: it goes on sleeping as a spare machine.
     WEFT_ASSERT(!token);
     sched.lock.unlock();
+    if (stay_awake) look_for_others();  // what the last look saw was this one's to run
     return wait_as_spare(m);
   } else {
     if (!token) {
@@ -329,73 +434,60 @@ bool sleep_spare(machine* m) noexcept {
   add_spare_locked(m);
   // A wake-up that found no machine, perhaps a moment ago, left its processor numb: here is one.
   const bool wanted = find_idle_locked(processor::idleness::numb) != nullptr;
+  machine* const keeper = wanted ? keep_time_locked() : nullptr;  // I3; perhaps this one
   sched.lock.unlock();
+  wake(keeper);
   if (searched || wanted) look_for_others();
   return wait_as_spare(m);
 }
 
-bool acquire_processor(machine* m) noexcept {
-  machine* keeper = nullptr;
-  sched.lock.lock();
-  processor* p = m->last_p;
-  if (p == nullptr || p->idle == processor::idleness::busy) p = sched.idle_head;
-  if (p != nullptr) {
-    remove_idle_locked(p);
-    keeper = dismiss_sleeper_locked(p);
-    m->p = p;
-    p->holder.store(m, std::memory_order_release);
-    m->chair.reclaim();
-  }
-  sched.lock.unlock();
-  wake(keeper);
-  return p != nullptr;
-}
-
 void release_processor(machine* m) noexcept {
-  processor* const p = m->p;
-  machine* woken = nullptr;
+  const bool searched = m->searching;
   sched.lock.lock();
+  // Given up in user code, it may have been lent and given back since.
+  if (m->lent != nullptr) end_loan_locked(m);
+  m->is_returned.store(false, std::memory_order_relaxed);
+  processor* const p = m->p;
+  if (p == nullptr) {
+    sched.lock.unlock();
+    return;
+  }
   m->p = nullptr;
   m->last_p = p;
-  if (m->searching) {
+  if (searched) {
     m->searching = false;
     sched.idle.end_search();
   }
   p->holder.store(nullptr, std::memory_order_release);
-  if (p->retiring.load(std::memory_order_relaxed)) {
-    drain(*p);
-    p->retired = true;
-  } else if (has_work(*p) && sched.idle.try_search(processors_max)) {
-    woken = staff_locked(p);
-    if (woken != nullptr) tell(woken, nullptr);
-  } else {
-    add_idle_locked(p, processor::idleness::listening);
-  }
+  machine* const woken = pass_on_locked(p);
+  const bool idles = p->idle != processor::idleness::busy;
   machine* const keeper = keep_time_locked();
   sched.lock.unlock();
+  m->gave_away = woken != nullptr;
   wake(woken);
   wake(keeper);
-  look_for_others();
+  if (idles || searched) look_for_others();
 }
 
 void give_processor(machine* m, machine* to, goroutine* g) noexcept {
+  WEFT_ASSERT(g->bound == to);
+  const bool searched = m->searching;
   sched.lock.lock();
   processor* const p = m->p;
-  if (m->searching) {
+  if (searched) {
     m->searching = false;
     sched.idle.end_search();
   }
   m->p = nullptr;
   m->last_p = p;
-  // Not to->p: that machine may still be on its way to sleep, with a processor of its own.
-  to->handed = g;
-  to->handed_p = p;
-  p->holder.store(nullptr, std::memory_order_release);
+  count_pick(*p);
+  grant_locked(p, g);
   machine* const keeper = keep_time_locked();
   sched.lock.unlock();
+  m->gave_away = true;
   to->sleep.wake();
   wake(keeper);
-  look_for_others();
+  if (searched) look_for_others();
 }
 
 void dismiss_keeper() noexcept {

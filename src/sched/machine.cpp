@@ -5,13 +5,17 @@
 //
 // Creating a thread allocates, so it is never done inside the runtime: whoever needs a thread for a
 // processor puts the processor into the list `starting` and wakes the starter, a thread that does
-// nothing else. If the kernel refuses, the processor goes back to the idle list, numb: it is
+// nothing else. It may have to wait, for a lock of malloc's that a paused goroutine holds; so the
+// processor stays in the list until the new thread takes it out, and meanwhile a goroutine that has
+// a thread may get it. If the kernel refuses, the processor goes back to the idle list, numb: it is
 // staffed again when something comes from outside or when the monitor tries again, and the machines
 // that exist carry on.
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
+#include "base/kernel.hpp"
 #include "base/signal_stack.hpp"
+#include "sched/counters.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/switch.hpp"
@@ -33,12 +37,17 @@ constinit thread_local weft::sched::machine* weft_this_machine = nullptr;
 namespace weft::sched {
 
 constinit scheduler the_scheduler;
+constinit counters the_counters;
 
 namespace {
 
 scheduler& sched = the_scheduler;
 
 constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 128 << 10;
+
+// Of the kernel's time. A thread that has waited for work gets a core at once, ahead of others that
+// compute.
+constexpr std::int64_t slice_of_thread_ns = 100'000;
 
 sigset_t machine_signals;  // the signal mask of whoever started the runtime
 
@@ -62,17 +71,14 @@ void note_thread(machine* m) noexcept {
 #endif
 }
 
-// The goroutine bound to this machine waits. Sleeps until whoever picks it hands it over together
-// with a processor: one token for each hand-over, consumed here and nowhere else.
+// The goroutine bound to this machine waits. Sleeps until whoever picks it grants a processor: one
+// token for each grant, consumed here and nowhere else (or in preempt.cpp).
 goroutine* wait_bound(machine* m) noexcept {
+  the_counters.handoff_bound.add();
   if (m->p != nullptr) release_processor(m);
-  sleep(m);
-  goroutine* const g = m->handed;
+  goroutine* const g = await_grant(m, &suspect_deadlock);
+  if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
   WEFT_CHECK(g != nullptr && g == m->errand_goroutine);
-  m->handed = nullptr;
-  m->p = m->handed_p;
-  m->chair.reclaim();
-  m->p->holder.store(m, std::memory_order_release);
   return g;
 }
 
@@ -122,6 +128,13 @@ goroutine* find_work(machine* m) noexcept {
   for (;;) {
     goroutine* g = nullptr;
     if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
+    // relaxed: the monitor writes it while a hog runs here.
+    if (m->has_long_slice.load(std::memory_order_relaxed)) {
+      m->has_long_slice.store(false, std::memory_order_relaxed);
+      const int saved = errno;
+      base::ask_for_slice(0, slice_of_thread_ns);
+      errno = saved;
+    }
     const errand task = std::exchange(m->task, errand::none);
     if (task == errand::run) {
       g = m->errand_goroutine;
@@ -136,6 +149,11 @@ goroutine* find_work(machine* m) noexcept {
       continue;
     } else {
       g = pick(*m->p);
+      // relaxed: only this machine can give it back.
+      if (g == nullptr && m->p->lender.load(std::memory_order_relaxed) != nullptr &&
+          give_back_loan(m)) {
+        continue;
+      }
       if (g == nullptr) g = search(m);
     }
     if (g == nullptr) {
@@ -144,7 +162,7 @@ goroutine* find_work(machine* m) noexcept {
       continue;
     }
     m->dozed = false;
-    if (g->how == mode::bound && g->bound != m) {
+    if (g->how == mode::paused || (g->how == mode::bound && g->bound != m)) {
       give_processor(m, g->bound, g);
       continue;
     }
@@ -182,6 +200,7 @@ machine* take_record() noexcept {
     sched.machine_table[sched.machines_made++].store(m, std::memory_order_release);
   }
   m->is_live = true;
+  ++sched.threads_coming;
   m->is_asleep.store(false, std::memory_order_release);
   ++sched.machines;
   return m;
@@ -193,6 +212,11 @@ void return_record(machine* m) noexcept {
   m->is_asleep.store(true, std::memory_order_release);
   m->last_p = nullptr;
   m->task = errand::none;
+  m->gave_away = false;
+  m->armed_since_ns.store(0, std::memory_order_relaxed);
+  m->wants_report.store(false, std::memory_order_relaxed);
+  m->is_hog = false;
+  m->armed_p.store(nullptr, std::memory_order_relaxed);
   m->short_since_ns = 0;
   m->locks = 0;
   m->spare_next = sched.free_machines;
@@ -200,17 +224,22 @@ void return_record(machine* m) noexcept {
   --sched.machines;
 }
 
-// A new thread takes the seat, and its processor if it was started for one. Nobody could touch that
-// before: its holder was nobody.
+// A new thread takes the seat, and a processor if one still waits for a thread.
 void sit_down(machine* m) noexcept {
   if (!m->chair.enter()) {
-    // The seat of a thread that has ended may still have a thief's question on it.
+    // The seat of a thread that has ended may still have a thief's question or a plea on it.
     while (m->chair.settle() != seat::free) {
       if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
       m->chair.reclaim();
+      m->chair.forget_plea();
       base::pause();
     }
   }
+  sched.lock.lock();
+  --sched.threads_coming;
+  m->p = take_starting_locked();
+  m->searching = m->p != nullptr;  // counted by whoever asked for a thread
+  sched.lock.unlock();
   if (m->p != nullptr) m->p->holder.store(m, std::memory_order_release);
 }
 
@@ -220,6 +249,8 @@ void* machine_main(void* argument) {
   weft_this_machine = m;
   note_thread(m);
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  base::ask_for_slice(0, slice_of_thread_ns);
+  make_cpu_timer(m);
   ::pthread_sigmask(SIG_SETMASK, &machine_signals, nullptr);
   sit_down(m);
   note_activity();
@@ -237,6 +268,7 @@ void* machine_main(void* argument) {
     }
   }
   // From here on this is a plain thread.
+  delete_cpu_timer(m);
   m->chair.leave();
   weft_this_machine = nullptr;
   return_record(m);
@@ -272,15 +304,18 @@ void make_numb(processor* p, int error) noexcept {
          << "); carrying on with those there are";
     base::warn(line.view());
   }
+  machine* woken = nullptr;
   sched.lock.lock();
   if (p->retiring.load(std::memory_order_relaxed)) {
+    end_loan_of_locked(*p);
     drain(*p);
     p->retired = true;
   } else {
     drain(*p);  // nobody looks into the queues of a processor that nobody holds
-    add_idle_locked(p, processor::idleness::numb);
+    woken = idle_without_thread_locked(p);
   }
   sched.lock.unlock();
+  if (woken != nullptr) woken->sleep.wake();
   sched.idle.end_search();
   note_activity();        // the monitor tries again
   base::heavy_barrier();  // idle_state.hpp, I2
@@ -293,11 +328,15 @@ void* starter_main(void*) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     for (;;) {
       sched.lock.lock();
-      processor* const p = sched.starting;
-      if (p != nullptr) sched.starting = p->idle_next;
+      const bool wanted = sched.starting_count > sched.threads_coming;
       sched.lock.unlock();
-      if (p == nullptr) break;
-      if (const int error = start_machine(p)) make_numb(p, error);
+      if (!wanted) break;
+      if (const int error = start_machine()) {
+        sched.lock.lock();
+        processor* const p = take_starting_locked();
+        sched.lock.unlock();
+        if (p != nullptr) make_numb(p, error);
+      }
     }
     base::futex_wait(sched.starter_word, seen);
   }
@@ -305,15 +344,14 @@ void* starter_main(void*) {
 
 }  // namespace
 
-int start_machine(processor* p) noexcept {
+int start_machine() noexcept {
   machine* const m = take_record();
   if (m == nullptr) return EAGAIN;
-  m->p = p;
-  m->searching = p != nullptr;
   const int error = start_thread("weft", &machine_main, m, thread_stack_bytes);
   if (error != 0) {
-    m->p = nullptr;
-    m->searching = false;
+    sched.lock.lock();
+    --sched.threads_coming;
+    sched.lock.unlock();
     return_record(m);
   }
   return error;

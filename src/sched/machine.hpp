@@ -46,7 +46,7 @@ struct alignas(64) machine {
   bool searching = false;                 // counted in idle_state; owner, or its waker while parked
   bool dozed = false;                     // the last sleep was a doze that ran its time; owner only
   std::uint64_t locks = 0;                // depth of lock_thread of the goroutine bound to it
-  processor* last_p = nullptr;            // the processor it lost; owner only
+  processor* last_p = nullptr;            // the processor it lost; owner, or who takes it away
   std::int64_t short_since_ns = 0;  // since when it has found no memory for stacks; owner only
 
   // Whether it uses nothing that belongs to it, at some instant of the call (bias.hpp).
@@ -70,10 +70,33 @@ struct alignas(64) machine {
   std::atomic<bool> is_asleep{true};   // runs no goroutine, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last attempts to stop it found it,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often at the same place
-  std::atomic<bool> revokes{false};           // holds the one lock of bias.cpp
-  std::atomic<bool> has_stopped{false};       // will run nothing any more: the process ends
-  std::atomic<pid_t> thread_id{0};            // written once by the thread itself
-  std::byte* stack_low = nullptr;             // the thread's own stack, for sanitizers
+  // Holds a lock of the runtime while it is outside: not to be stopped or paused now. Its own.
+  std::atomic<std::uint32_t> holds_lock{0};
+  std::atomic<bool> has_stopped{false};  // will run nothing any more: the process ends
+  std::atomic<pid_t> thread_id{0};       // written once by the thread itself
+
+  // How it loses its processor while it runs user code (handoff.cpp, preempt.cpp, monitor.cpp).
+  processor* lent = nullptr;  // the processor it computes without; guarded by the lock
+  // Has `p` back and has not noticed. Written under the lock; the monitor reads a hint.
+  std::atomic<bool> is_returned{false};
+  std::int64_t runs_since_ns = 0;       // since when, before it lent its processor; monitor only
+  std::atomic<std::uint32_t> calls{0};  // odd while in an announced call that is usually short
+  std::atomic<int> cpu_timer{-1};       // of the kernel's; made and deleted by the thread itself
+  std::int64_t armed_cpu_ns = 0;        // its CPU clock when its timer was set; monitor only
+  std::atomic<processor*> armed_p{nullptr};     // what the timer was set for: the processor,
+  std::atomic<std::uint64_t> armed_picks{0};    // and how far that was
+  std::atomic<std::int64_t> armed_since_ns{0};  // since when it had run then; 0: it has gone off
+  // Runs a hog, as long as its processor has picked no further. Its own; the monitor reads a hint.
+  std::atomic<std::uint64_t> hog_picks{0};
+  std::atomic<bool> has_long_slice{false};  // of the kernel's time, because it ran a hog
+  std::atomic<bool> wants_report{false};    // a stall is to be reported from its handler,
+  std::atomic<std::int64_t> stalled_ns{0};  // of so long
+  std::atomic<bool> is_paused{false};       // [Q1]
+  bool is_hog = false;       // lost its processor because of that; guarded by the lock
+  std::int64_t spin_ns = 0;  // how long it waits awake for a processor it has just given away
+  bool gave_away = false;    // and that it has; owner only
+
+  std::byte* stack_low = nullptr;  // the thread's own stack, for sanitizers
   std::size_t stack_bytes = 0;
 #if WEFT_ASAN
   void* fake_stack = nullptr;

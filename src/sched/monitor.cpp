@@ -1,18 +1,33 @@
 // monitor.cpp: a thread without a processor that looks after all the others.
 //
+// It looks at every processor (watch.hpp) every 20 us, and if there has been nothing to do for a
+// millisecond ever more rarely:
+//
+//   up to 0.5 ms  while processors pick goroutines: one of these may block the next moment. One
+//   that
+//                 computes for longer is looked at every millisecond or two
+//   up to 10 ms   while each computes away and nobody else wants to run. The monitor listens
+//                 meanwhile like an idle processor (idle_state.hpp): who makes work wakes it
+//   until woken   while all processors are idle (after some 3 ms)
+//
+// While no processor picks, nobody looks at the timers: then it wakes when the next one is due.
+//
 // Once a second, while goroutines run: it gives the pages of stacks that have long been idle back
 // to the system, lets max_procs() follow the CPU limit, and tries again to find threads for
-// processors that the kernel refused one. When all processors are idle and nothing is left to give
-// back it sleeps until a machine wakes up.
+// processors that the kernel refused one.
 //
 // When a thread has lain down for good while weft::run is on, the monitor looks 10 ms later whether
 // anybody is left who could run (deadlock.cpp), and then ever more rarely while all are idle.
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
+#include "base/kernel.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/watch.hpp"
 
 #include <algorithm>
 #include <cstdint>
+#include <mutex>
+#include <sys/prctl.h>
 
 namespace weft::sched {
 namespace {
@@ -23,7 +38,15 @@ constexpr std::int64_t round_ns = 1'000'000'000;
 constexpr std::int64_t stack_idle_ns = 1'000'000'000;
 constexpr int quiet_rounds_max = 3;
 
-enum : std::uint32_t { awake, deep_sleep, suspicious };
+constexpr std::int64_t period_min_ns = 20'000;
+constexpr std::int64_t period_busy_ns = 500'000;
+constexpr std::int64_t period_calm_ns = 10'000'000;
+constexpr std::int64_t period_nap_ns = 2'000'000;  // the last one before the deep sleep
+constexpr int eager_looks = 50;
+constexpr std::int64_t own_slice_ns = 100'000;
+
+// poked: to look at once.
+enum : std::uint32_t { awake, poked, deep_sleep };
 
 void give_back_stacks() noexcept {
   while (stack::central().give_back(base::now_ns(), stack_idle_ns) >= stack::pool::give_back_max) {
@@ -36,36 +59,41 @@ void retry_numb_processors() noexcept {
   for (processor* p = sched.idle_head; p != nullptr; p = p->idle_next) {
     if (p->idle != processor::idleness::numb) continue;
     p->idle = processor::idleness::listening;
+    sched.numb_count.fetch_sub(1, std::memory_order_relaxed);
     sched.idle.start_listening();
   }
   sched.lock.unlock();
   base::heavy_barrier();  // [W1]
   if (sched.idle.should_wake() && work_waits_hint()) wake_for_inbox();
+  keep_time();
 }
 
+// Those without a thread may have work waiting, or timers.
 bool all_idle_hint() noexcept {
   return sched.idle_count.load(std::memory_order_relaxed) >=
-         sched.procs.load(std::memory_order_relaxed);
+             sched.procs.load(std::memory_order_relaxed) &&
+         sched.numb_count.load(std::memory_order_relaxed) == 0;
 }
 
-// Until `deadline_ns`, or until the word is no longer `word`.
-void sleep_while(std::uint32_t word, std::int64_t deadline_ns) noexcept {
-  while (sched.monitor_word.load(std::memory_order_acquire) == word &&
+// Until `deadline_ns`, or until poked.
+void sleep_lightly(std::int64_t deadline_ns) noexcept {
+  while (sched.monitor_word.load(std::memory_order_acquire) == awake &&
          base::now_ns() < deadline_ns) {
-    base::futex_wait_until(sched.monitor_word, word, deadline_ns);
+    base::futex_wait_until(sched.monitor_word, awake, deadline_ns);
   }
 }
 
-// Until a machine wakes up, or until there is a suspicion.
-void sleep_deeply() noexcept {
+// Until a machine wakes up, until poked, or until `deadline_ns`.
+void sleep_deeply(std::int64_t deadline_ns) noexcept {
   std::uint32_t word = awake;
   if (!sched.monitor_word.compare_exchange_strong(word, deep_sleep,
                                                   std::memory_order_seq_cst)) {  // [J1]
     return;
   }
   // A machine that woke up meanwhile saw no deep sleep; it is no longer in the idle list.
-  while (all_idle_hint() && sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep) {
-    base::futex_wait(sched.monitor_word, deep_sleep);
+  while (all_idle_hint() && sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep &&
+         base::now_ns() < deadline_ns) {
+    base::futex_wait_until(sched.monitor_word, deep_sleep, deadline_ns);
   }
   word = deep_sleep;
   sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_relaxed);
@@ -75,10 +103,9 @@ void sleep_deeply() noexcept {
 // everybody is idle.
 class deadlock_watch {
  public:
-  std::uint32_t word() const noexcept { return noted_ ? suspicious : awake; }
   // Returns: when the next look is due.
   std::int64_t note_suspicion(std::int64_t now_ns) noexcept {
-    if (!noted_ && sched.monitor_word.load(std::memory_order_acquire) == suspicious) {
+    if (!noted_ && sched.suspicious.load(std::memory_order_acquire)) {
       noted_ = true;
       wait_ns_ = first_ns;
       due_ns_ = std::min(due_ns_, now_ns + wait_ns_);
@@ -87,7 +114,7 @@ class deadlock_watch {
   }
   void look(std::int64_t now_ns) noexcept {
     // Whoever lies down from now on tells again; until now nobody had to.
-    if (noted_) sched.monitor_word.store(awake, std::memory_order_seq_cst);
+    if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);
     noted_ = false;
     due_ns_ = base::never;
     if (!looks_deadlocked()) return;
@@ -101,36 +128,128 @@ class deadlock_watch {
   static constexpr std::int64_t first_ns = 10'000'000;
   static constexpr std::int64_t most_ns = 2'000'000'000;
 
-  bool noted_ = false;  // the word says so, and stays like that until the look
+  bool noted_ = false;  // `suspicious` stays set until the look
   std::int64_t due_ns_ = base::never;
   std::int64_t wait_ns_ = first_ns;
 };
 
+// How long to sleep between two looks.
+class pace {
+ public:
+  // After a look.
+  void note(const watch::outcome& seen) noexcept {
+    // While none picks the monitor itself waits for the next timer.
+    calm_ = !seen.acted && !seen.moved && !work_waits_hint() &&
+            (seen.all_stuck || earliest_timer_hint() == base::never);
+    if (seen.acted) {
+      looks_ = 0;
+      period_ns_ = period_min_ns;
+    } else if (++looks_ > eager_looks) {
+      // Who computes is looked at as watch.cpp says; it need not be more often.
+      period_ns_ =
+          std::min(period_ns_ * 2, calm_ || seen.all_stuck ? period_calm_ns : period_busy_ns);
+    }
+  }
+  // All processors are idle. Returns: whether they have been for long.
+  bool note_idle() noexcept {
+    looks_ = std::max(looks_, eager_looks);
+    if (period_ns_ >= period_nap_ns) return true;
+    period_ns_ = std::max(period_ns_, period_busy_ns) * 2;
+    return false;
+  }
+  void reset() noexcept { looks_ = 0, period_ns_ = period_min_ns; }
+  std::int64_t period_ns() const noexcept { return period_ns_; }
+  bool is_long() const noexcept { return calm_ && period_ns_ > period_busy_ns; }
+
+ private:
+  int looks_ = 0;
+  std::int64_t period_ns_ = period_min_ns;
+  bool calm_ = false;
+};
+
+// Whoever makes work wakes the monitor from now on. Returns: false if there is some already.
+bool start_listening() noexcept {
+  sched.lock.lock();
+  if (!sched.monitor_listens) {
+    sched.monitor_listens = true;
+    sched.idle.start_listening();
+  }
+  sched.lock.unlock();
+  base::heavy_barrier();  // [W1]
+  return !work_waits_hint();
+}
+
+void stop_listening() noexcept {
+  const std::lock_guard hold(sched.lock);
+  if (!sched.monitor_listens) return;
+  sched.monitor_listens = false;
+  sched.idle.stop_listening();
+}
+
+void end_poke() noexcept {
+  std::uint32_t word = poked;
+  // acquire: what was to be looked at is looked at after this.
+  sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_acquire,
+                                             std::memory_order_relaxed);
+}
+
+void do_rounds(int& quiet_rounds) noexcept {
+  give_back_stacks();
+  follow_cpu_limit();
+  retry_numb_processors();
+  quiet_rounds = all_idle_hint() ? quiet_rounds + 1 : 0;
+}
+
 void* monitor_main(void*) {
+  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  base::ask_for_slice(0, own_slice_ns);
+  static constinit watch eyes;
   deadlock_watch deadlock;
+  pace step;
   int quiet_rounds = 0;
   std::int64_t next_round_ns = base::now_ns() + round_ns;
   for (;;) {
-    const std::int64_t look_ns = deadlock.note_suspicion(base::now_ns());
+    if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
+    std::int64_t now = base::now_ns();
+    const std::int64_t look_ns = deadlock.note_suspicion(now);
+    const bool idle = all_idle_hint();
     const bool quiet = quiet_rounds >= quiet_rounds_max;
-    if (!quiet || look_ns != base::never) {
-      sleep_while(deadlock.word(), quiet ? look_ns : std::min(next_round_ns, look_ns));
+    std::int64_t until = std::min(look_ns, quiet && idle ? base::never : next_round_ns);
+    bool deep = false;
+    bool listens = false;
+    bool all_stuck = false;
+    if (idle) {
+      deep = step.note_idle();
+      if (!deep) until = std::min(until, now + step.period_ns());
     } else {
-      sleep_deeply();
+      const watch::outcome seen = eyes.look(now);
+      step.note(seen);
+      until = std::min({until, now + step.period_ns(), seen.look_again_ns});
+      all_stuck = seen.all_stuck;
+      if (all_stuck) until = std::min(until, earliest_timer_hint());
+      until = std::max(until, now + period_min_ns);
+      listens = step.is_long();
+      if (listens && !start_listening()) until = now + period_min_ns;
     }
-    const std::int64_t now = base::now_ns();
+    sched.monitor_until_ns.store(idle ? 0 : until, std::memory_order_seq_cst);
+    // A timer that was set before its owner could see the line above.
+    if (all_stuck) until = std::max(std::min(until, earliest_timer_hint()), now + period_min_ns);
+    if (deep) {
+      sleep_deeply(until);
+      step.reset();
+    } else {
+      sleep_lightly(until);
+    }
+    if (listens) stop_listening();
+    end_poke();
+    now = base::now_ns();
     if (now >= look_ns) deadlock.look(now);
-    if (quiet) {
-      if (all_idle_hint()) continue;
-      quiet_rounds = 0;
+    if (now >= next_round_ns && !(quiet && idle)) {
       next_round_ns = now + round_ns;
+      do_rounds(quiet_rounds);
+    } else if (!idle) {
+      quiet_rounds = 0;
     }
-    if (now < next_round_ns) continue;
-    next_round_ns = now + round_ns;
-    give_back_stacks();
-    follow_cpu_limit();
-    retry_numb_processors();
-    quiet_rounds = all_idle_hint() ? quiet_rounds + 1 : 0;
   }
 }
 
@@ -148,13 +267,23 @@ void note_activity() noexcept {
   }
 }
 
-void tell_monitor() noexcept {
-  // seq_cst, both: the caller lies down, then looks here; the monitor writes the word, then looks
-  // who has lain down.
-  if (sched.monitor_word.load(std::memory_order_seq_cst) == suspicious) return;
-  if (sched.monitor_word.exchange(suspicious, std::memory_order_seq_cst) != suspicious) {
+void poke_monitor() noexcept {
+  if (sched.monitor_word.exchange(poked, std::memory_order_seq_cst) != poked) {
     base::futex_wake(sched.monitor_word, 1);
   }
+}
+
+void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
+  // relaxed: a hint. It looks every half a millisecond anyway while things move.
+  const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
+  if (until != 0 && when_ns < until - period_busy_ns) poke_monitor();
+}
+
+void tell_monitor() noexcept {
+  // seq_cst, both: the caller lies down, then looks here; the monitor writes here, then looks who
+  // has lain down.
+  if (sched.suspicious.load(std::memory_order_seq_cst)) return;
+  if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();
 }
 
 }  // namespace weft::sched

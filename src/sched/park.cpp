@@ -175,7 +175,7 @@ void ready(goroutine* g) noexcept {
     sched::inject(g);
     return;
   }
-  m = sched::enter(m);
+  m = sched::enter_to_ready(m);
   sched::ready_on(m, g);
   sched::leave(m);
 }
@@ -248,9 +248,7 @@ bool spin(int turn) noexcept {
     const std::uint32_t idle = sched::the_scheduler.idle_count.load(std::memory_order_relaxed);
     if (idle + 1 >= procs) return false;
     m = sched::enter(m);
-    const sched::processor& p = *m->p;
-    const bool has_work =
-        p.next.load(std::memory_order_relaxed) != nullptr || !p.ready.empty() || !p.fresh.empty();
+    const bool has_work = sched::has_work(*m->p);
     sched::leave(m);
     if (has_work) return false;
   }

@@ -47,6 +47,9 @@ class basic_parker {
     wait([] {});
   }
 
+  // Takes a token if there is one, without waiting.
+  bool try_wait() noexcept { return word_.load(std::memory_order_relaxed) == token && consume(); }
+
   // The same, until `deadline_ns` at the latest. Returns: whether a token was consumed.
   bool wait_until(std::int64_t deadline_ns) noexcept {
     if (word_.exchange(sleeping, std::memory_order_acq_rel) != token) {  // [K1]

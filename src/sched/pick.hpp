@@ -13,7 +13,7 @@ namespace weft::sched {
 void overflow(processor& p, ring& r) noexcept;
 // Every 61st pick, and every 16th while timers are pending: a look at those that might starve.
 goroutine* pick_fair(processor& p) noexcept;
-// With nothing of its own: the inbox, and what this processor let overflow.
+// With nothing of its own: the inbox, what this processor let overflow, and hogs.
 goroutine* pick_global(processor& p) noexcept;
 
 inline bool has_run(const goroutine* g) noexcept {
@@ -51,9 +51,13 @@ inline bool has_run(const goroutine* g) noexcept {
   return g;
 }
 
-[[gnu::always_inline]] inline goroutine* pick(processor& p) noexcept {
-  // relaxed: only the holder writes; thieves watch it move.
+[[gnu::always_inline]] inline void count_pick(processor& p) noexcept {
+  // relaxed: only the holder writes; thieves and the monitor watch it move.
   p.picks.store(p.picks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+[[gnu::always_inline]] inline goroutine* pick(processor& p) noexcept {
+  count_pick(p);
   if (--p.until_fair == 0) [[unlikely]] {
     if (goroutine* const g = pick_fair(p)) return g;
   }

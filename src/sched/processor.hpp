@@ -68,7 +68,8 @@ struct alignas(64) processor {
   std::size_t overflow_owed = 0;  // goroutines it let overflow and has not taken back
   std::int64_t lock_wait_ns = 0;  // spent waiting for channels that others were using
   std::int64_t slice_start_ns = 0;
-  std::uint64_t oldest_fresh = 0;  // front of `fresh` when it was last looked at, and
+  std::atomic<std::int64_t> hog_turn_ns{0};  // when it last took a hog from the global queue
+  std::uint64_t oldest_fresh = 0;            // front of `fresh` when it was last looked at, and
   std::uint64_t oldest_fresh_epoch = 0;
   std::int64_t oldest_fresh_since_ns = 0;  // since when it has been that
   bool oldest_first = false;               // the oldest fresh goroutine has waited for too long,
@@ -81,9 +82,11 @@ struct alignas(64) processor {
   // Who may use all of the above: its holder. Written by the holder, by a claimer of the holder's
   // seat, or under the scheduler's lock while the processor is idle.
   alignas(64) std::atomic<machine*> holder{nullptr};
-  std::uint32_t index = 0;             // immutable
-  std::atomic<bool> retiring{false};   // set by resize; the holder lets go when it sees it
-  bool retired = false;                // out of circulation; guarded by the scheduler's lock
+  std::uint32_t index = 0;            // immutable
+  std::atomic<bool> retiring{false};  // set by resize; the holder lets go when it sees it
+  bool retired = false;               // out of circulation; guarded by the scheduler's lock
+  // Whom it comes back to. Written under the scheduler's lock; its holder reads a hint.
+  std::atomic<machine*> lender{nullptr};
   processor* idle_next = nullptr;      // guarded by the scheduler's lock
   processor* idle_previous = nullptr;  // guarded by the scheduler's lock
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };

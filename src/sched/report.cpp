@@ -7,14 +7,18 @@
 #include "arch/entry.hpp"
 #include "base/backtrace.hpp"
 #include "base/check.hpp"
+#include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/symbolize.hpp"
+#include "sched/counters.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 namespace weft::sched {
@@ -51,12 +55,15 @@ std::string_view to_string(state s) noexcept {
 void freeze_world() noexcept {
   the_scheduler.stopping.store(true, std::memory_order_seq_cst);
   machine* const self = this_machine();
+  if (self != nullptr)
+    self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // not to be paused
   for (const auto& slot : the_scheduler.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
     if (m != self) m->chair.stop();
   }
   base::heavy_barrier();
+  release_paused();  // they may hold what a report needs
 }
 
 void print_header(const goroutine* g) noexcept {
@@ -99,7 +106,9 @@ void print_origin(const goroutine* g, base::symbolize_options options) noexcept 
 
 void print_parked(const goroutine* g) noexcept {
   print_header(g);
-  if (g->stack != nullptr && g->get_status() != state::running) {
+  // The context of one that is on its thread is an old one.
+  const state s = g->get_status();
+  if (g->stack != nullptr && (s == state::waiting || s == state::runnable)) {
     void* pcs[frames_max];
     const base::saved_frame at{g->context.pc, g->context.sp, g->context.fp};
     base::print_stack(pcs, base::capture_from(at, pcs, frames_max));
@@ -166,6 +175,26 @@ void describe_goroutines() noexcept {
   print_others(g);
 }
 
+// At most this many reports of stalls in a second.
+constexpr std::int64_t stall_gap_ns = 1'000'000'000;
+
+bool may_report_stall() noexcept {
+  static constinit std::atomic<std::int64_t> next_ns{0};
+  const std::int64_t now = base::now_ns();
+  std::int64_t next = next_ns.load(std::memory_order_relaxed);
+  return now >= next &&
+         next_ns.compare_exchange_strong(next, now + stall_gap_ns, std::memory_order_relaxed);
+}
+
+void print_stall(const machine* m, const goroutine* g, std::string_view how) noexcept {
+  the_counters.stall_reports.add();
+  base::text line;
+  line << "weft: stall: goroutine " << g->id << " has held its processor for "
+       << m->stalled_ns.load(std::memory_order_relaxed) / 1'000'000 << " ms" << how << "\n\n";
+  base::write_stderr(line.view());
+  print_header(g);
+}
+
 [[noreturn]] void report_overflow(const stack::extent* s, const void* ucontext) noexcept {
   base::begin_last_words();
   base::arm_deadline(deadline_seconds);
@@ -209,6 +238,29 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
 }
 
 }  // namespace
+
+void report_stall(machine* m, const void* ucontext) noexcept {
+  if (!may_report_stall()) return;
+  const goroutine* const g = m->g;
+  print_stall(m, g, "");
+  // malloc may be what it was doing: names stay mangled.
+  const base::symbolize_options options{.in_signal = true};
+  void* pcs[frames_max / 4];
+  base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
+  print_origin(g, options);
+}
+
+void report_blocked_stall(machine* m, const goroutine* g, int system_call) noexcept {
+  if (!may_report_stall()) return;
+  base::text how;
+  if (system_call >= 0) {
+    how << ", asleep in system call " << system_call;
+  } else if (system_call == -1) {
+    how << ", asleep in a page fault";
+  }
+  print_stall(m, g, how.view());
+  base::write_stderr("\n");
+}
 
 void install_reports() noexcept {
   base::prepare_backtrace();

@@ -60,13 +60,11 @@ machine* retire_unused_locked(processor* p) noexcept {
     p->retired = true;
     return keeper;
   }
-  for (processor** link = &sched.starting; *link != nullptr; link = &(*link)->idle_next) {
-    if (*link != p) continue;
-    *link = p->idle_next;
+  if (remove_starting_locked(p)) {
     sched.idle.end_search();
+    end_loan_of_locked(*p);
     drain(*p);
     p->retired = true;
-    break;
   }
   return nullptr;
 }
@@ -78,12 +76,7 @@ bool is_retired(processor* p) noexcept {
 
 void retire(processor* p) noexcept {
   for (int turn = 0; !is_retired(p); ++turn) {
-    if (detach(*p)) {
-      const std::lock_guard hold(sched.lock);
-      drain(*p);
-      p->retired = true;
-      return;
-    }
+    if (retake(*p, detach_cause::resize)) return;
     if (turn > 10) base::yield_thread();
   }
 }
@@ -91,6 +84,7 @@ void retire(processor* p) noexcept {
 }  // namespace
 
 std::uint32_t resize(std::uint32_t n) noexcept {
+  const lock_outside mark;
   const std::lock_guard one(resize_lock);
   n = std::min(n, processors_max);
   while (sched.procs_made.load(std::memory_order_relaxed) < n) {  // written under resize_lock only

@@ -3,8 +3,9 @@
 // Reading order: goroutine.hpp, processor.hpp and machine.hpp are the nouns; seat.hpp says who may
 // touch a processor; switch.cpp is how a goroutine starts, parks and ends; find.cpp what runs next
 // and how work is stolen; idle.cpp how a machine without work goes to sleep and is woken;
-// machine.cpp the life of a thread; resize.cpp max_procs; monitor.cpp the thread that looks after
-// the rest.
+// handoff.cpp how a processor leaves a goroutine that blocks or hogs it; preempt.cpp how a hog is
+// paused; monitor.cpp the thread that looks after the rest; machine.cpp the life of a thread;
+// resize.cpp max_procs.
 //
 // Locks, by rank (a holder may take only those further right):
 //   timer heap  ->  scheduler.lock  ->  global queue, record pool, stack pool
@@ -19,6 +20,7 @@
 #include "sched/tls.hpp"
 
 #include <atomic>
+#include <csignal>
 #include <cstdint>
 
 namespace weft::sched {
@@ -37,7 +39,11 @@ struct scheduler {
   base::spin_lock lock;
   processor* idle_head = nullptr;            // guarded by lock: last idled first
   std::atomic<std::uint32_t> idle_count{0};  // written under lock; read as a hint
-  processor* starting = nullptr;     // guarded by lock: processors that wait for a new thread
+  std::atomic<std::uint32_t> numb_count{0};  // of them, those without a thread; the same
+  processor* starting = nullptr;     // guarded by lock: processors that wait for a new thread;
+  std::uint32_t starting_count = 0;  // guarded by lock: for each of them a search is counted
+  std::uint32_t threads_coming = 0;  // guarded by lock: threads made and not yet there
+  std::atomic<std::int64_t> starting_since_ns{base::never};  // written under lock
   machine* spare_head = nullptr;     // guarded by lock: machines that sleep without a processor
   std::uint32_t spare_count = 0;     // guarded by lock
   machine* keeper = nullptr;         // guarded by lock: sleeps until the earliest timer
@@ -46,14 +52,20 @@ struct scheduler {
   std::uint32_t machines = 0;        // guarded by lock: live threads
   std::uint32_t machines_made = 0;   // guarded by lock: records in machine_table
   std::atomic<machine*> machine_table[machines_max]{};
+  std::atomic<std::uint32_t> paused_count{0};  // written under lock: machines paused in a signal
 
-  std::atomic<std::uint64_t> next_id{2};          // 1 is run's main
-  std::atomic<std::uint64_t> outside_started{0};  // goroutines started by plain threads
-  std::atomic<bool> stopping{false};              // the process ends: nobody runs any more
-  std::atomic<bool> stack_shortage{false};        // a goroutine waits for memory for its stack
-  bool has_starter = false;                       // guarded by lock
-  std::atomic<std::uint32_t> starter_word{0};     // futex: bumped when `starting` is not empty
-  std::atomic<std::uint32_t> monitor_word{0};     // futex: what the monitor does (monitor.cpp)
+  std::atomic<std::uint64_t> next_id{2};           // 1 is run's main
+  std::atomic<std::uint64_t> outside_started{0};   // goroutines started by plain threads
+  std::atomic<bool> stopping{false};               // the process ends: nobody runs any more
+  std::atomic<bool> stack_shortage{false};         // a goroutine waits for memory for its stack
+  std::atomic<std::uint32_t> cores{1};             // written once, at the start
+  bool has_starter = false;                        // guarded by lock
+  std::atomic<std::uint32_t> starter_word{0};      // futex: bumped when `starting` is not empty
+  std::atomic<std::uint32_t> monitor_word{0};      // futex: what the monitor does (monitor.cpp)
+  std::atomic<std::int64_t> monitor_until_ns{0};   // when it is going to look again
+  std::atomic<bool> suspicious{false};             // it is to look for a deadlock
+  bool monitor_listens = false;                    // guarded by lock: counted in idle.listening
+  std::atomic<std::int64_t> slice_ns{10'000'000};  // written once, at the start
 
   // For deadlock.cpp.
   std::atomic<std::uint32_t> runs{0};           // calls of weft::run in progress
@@ -69,12 +81,38 @@ void ensure_started();
 
 // --- switch.cpp: on a goroutine's stack -------------------------------------------------------
 
+// Marks a stretch outside the runtime in which the caller holds one of its locks, so that nobody
+// stops or pauses it there.
+class lock_outside {
+ public:
+  lock_outside() noexcept : m_(this_machine()) { add(1); }
+  lock_outside(const lock_outside&) = delete;
+  lock_outside& operator=(const lock_outside&) = delete;
+  ~lock_outside() { add(-1u); }
+
+ private:
+  void add(std::uint32_t n) noexcept {
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // handlers run on this thread
+    if (m_ != nullptr) {
+      m_->holds_lock.store(m_->holds_lock.load(std::memory_order_relaxed) + n,
+                           std::memory_order_relaxed);
+    }
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+
+  machine* const m_;
+};
+
 // Enters the runtime. Requires: the caller is a goroutine. May park, if the processor was taken.
-[[nodiscard]] machine* enter_slow(machine* m) noexcept;
+[[nodiscard]] machine* enter_slow(machine* m, bool may_yield = true) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
   if (!m->chair.enter()) [[unlikely]]
     m = enter_slow(m);
   return m;
+}
+// The same for who is about to let others run: it is not sent to the end of a queue before that.
+[[nodiscard]] inline machine* enter_to_ready(machine* m) noexcept {
+  return m->chair.enter() ? m : enter_slow(m, false);
 }
 [[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
 // Leaves it. Nothing of the runtime may be touched after this.
@@ -104,9 +142,12 @@ goroutine* search(machine* m) noexcept;
 void hand_over(machine* m, std::uint32_t thief) noexcept;
 // Moves all of a processor's goroutines to the global queue. Requires: the right to touch it.
 void drain(processor& p) noexcept;
-// Takes the processor from a machine whose goroutine computes or blocks. Returns: false if the
-// machine could not be caught outside the runtime or no longer holds it.
-bool detach(processor& p) noexcept;
+// Whether anything is in its own queues. A hint, unless the caller may touch it.
+bool has_work(const processor& p) noexcept;
+// Whether anything would run on it if what runs there did not. The same.
+bool others_want(const processor& p) noexcept;
+// Whether a processor is idle that has, or could have, a thread. A hint, or under the lock.
+bool is_any_idle() noexcept;
 bool work_waits_hint() noexcept;
 bool urgent_work_hint(std::int64_t now_ns) noexcept;
 std::int64_t earliest_timer_hint() noexcept;
@@ -160,8 +201,10 @@ inline bool sleep_until(machine* m, std::int64_t deadline_ns) noexcept {
 bool sleep_idle(machine* m) noexcept;
 // Sleeps without a processor. Returns: false if the thread should end.
 bool sleep_spare(machine* m) noexcept;
-// A goroutine that lost its processor: gets the old one or another idle one. Returns: success.
-bool acquire_processor(machine* m) noexcept;
+// Sleeps until somebody grants a processor.
+void sleep_for_grant(machine* m, void (*lie_down)()) noexcept;
+// Somebody has to look for work, because a search ended without a last look (idle_state.hpp, I2).
+void look_for_others() noexcept;
 // Gives up m->p: to another machine if there is work for it, else to the idle list.
 void release_processor(machine* m) noexcept;
 // Gives m->p to `to`, which sleeps bound, together with `g`, the goroutine bound to it.
@@ -170,6 +213,7 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept;
 void dismiss_keeper() noexcept;
 // Sees to it that somebody wakes up for the earliest timer.
 void keep_time() noexcept;
+machine* keep_time_locked() noexcept;  // Returns: whom to wake, or null.
 // Takes a processor out of circulation. Requires: the lock, and the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;
@@ -179,12 +223,22 @@ machine* dismiss_sleeper_locked(processor* p) noexcept;
 // Pairs an idle processor with a thread: one that sleeps with it, a spare one, or a new one.
 // Requires: the lock; p is out of the idle list. Returns: whom to wake after unlocking, or null.
 machine* staff_locked(processor* p) noexcept;
+// Takes one that waits for a new thread, or that one. Require: the lock. Return: null, or false, if
+// there is none. The search counted for it goes to the caller.
+processor* take_starting_locked() noexcept;
+bool remove_starting_locked(processor* p) noexcept;
+// The new thread does not come: a processor that waits for it goes to a goroutine that has one, or
+// to the idle list. Returns: whom to wake after unlocking, or null. Requires: the lock; there is
+// one. look_for_others() must follow.
+machine* rescue_starting_locked() noexcept;
+// There is no thread for it: it goes to a goroutine that has one, or to the idle list. The same.
+machine* idle_without_thread_locked(processor* p) noexcept;
 
 // --- machine.cpp, resize.cpp, monitor.cpp --------------------------------------------------------
 
-// Makes one more thread, which takes over `p` (searching is counted already) or none.
-// Returns: 0, or an errno. Allocates: never call it inside the runtime.
-int start_machine(processor* p) noexcept;
+// Makes one more thread, for a processor in `starting` or to spare. Returns: 0, or an errno.
+// Allocates: never call it inside the runtime.
+int start_machine() noexcept;
 // Starts a thread of the runtime's own, with all signals blocked. Returns: 0 or an errno.
 int start_service(const char* name, void* (*main)(void*)) noexcept;
 int start_starter() noexcept;
@@ -199,6 +253,9 @@ std::uint32_t resize(std::uint32_t n) noexcept;
 std::uint32_t resize_by_hand(std::uint32_t n) noexcept;
 void follow_cpu_limit() noexcept;
 void note_activity() noexcept;  // wakes the monitor from its deep sleep
+void poke_monitor() noexcept;   // makes it look at once
+// A timer was set for then, perhaps on a processor that will not look at it in time.
+void tell_monitor_of_timer(std::int64_t when_ns) noexcept;
 
 // --- thread.cpp ---------------------------------------------------------------------------------
 
@@ -208,6 +265,56 @@ void wake_thread(goroutine* g) noexcept;
 void park_thread(goroutine* g) noexcept;
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept;
 
+// --- handoff.cpp ---------------------------------------------------------------------------------
+
+// A processor has lost its machine: it goes on with another one, back to its lender, or to the idle
+// list. Requires: the lock, and the right to touch it. Returns: whom to wake after unlocking, or
+// null.
+machine* pass_on_locked(processor* p) noexcept;
+// Gives `p` to the machine that `g` is tied to. The same.
+machine* grant_locked(processor* p, goroutine* g) noexcept;
+// The machine waits, perhaps asleep, until somebody has granted it a processor for its goroutine,
+// and holds that then. lie_down() is called if it has to sleep. Returns: the goroutine, or null if
+// the process ends.
+goroutine* await_grant(machine* m, void (*lie_down)()) noexcept;
+// Why a processor is taken from a machine whose goroutine runs user code.
+enum class detach_cause : std::uint8_t { call, blocked, hog, loan, resize };
+// Takes it and passes it on. Returns: false if the machine could not be caught outside the runtime
+// or no longer holds it.
+bool retake(processor& p, detach_cause why) noexcept;
+// Gives a borrowed processor back. Inside, with nothing to run. Returns: false if it was not
+// borrowed, its lender has gone on without it, or there is something to do after all.
+bool give_back_loan(machine* m) noexcept;
+void return_loan_locked(processor* p) noexcept;
+// A lender does not get its processor back; a processor does not go back. Require: the lock.
+void end_loan_locked(machine* lender) noexcept;
+void end_loan_of_locked(processor& p) noexcept;
+// A goroutine that lost its processor: gets it, the old one or another idle one. Requires (the
+// first): the lock. Returns: success.
+bool acquire_locked(machine* m, machine*& to_wake) noexcept;
+bool acquire_processor(machine* m) noexcept;
+// Inside: answers whatever is on the seat's word. Returns: free, taken or stopped.
+std::uint32_t settle_here(machine* m) noexcept;
+// Inside: nobody can claim the processor any more, which is this machine's to pass on, or has gone
+// already (m->p, under the lock). Returns: false if the process ends.
+bool give_up_seat(machine* m) noexcept;
+
+// --- preempt.cpp ---------------------------------------------------------------------------------
+
+// Called once, before the first machine.
+void install_preemption() noexcept;
+// Whether hogs are paused; else their processors are only taken from them.
+bool can_pause() noexcept;
+// Whether the program has no use of its own for this signal.
+bool is_only_ours(int signal, const struct sigaction& action) noexcept;
+// Each machine's thread makes and deletes its own.
+void make_cpu_timer(machine* m) noexcept;
+void delete_cpu_timer(machine* m) noexcept;
+// The machine's handler runs when its thread has used so much more CPU time.
+void arm_cpu_timer(machine* m, std::int64_t cpu_ns) noexcept;
+// Lets all paused machines go on, without a processor: the process ends.
+void release_paused() noexcept;
+
 // --- bias.cpp -----------------------------------------------------------------------------------
 
 // Nobody has `bias` afterwards. Outside the runtime.
@@ -216,7 +323,11 @@ void revoke_bias(std::atomic<machine*>& bias) noexcept;
 // --- report.cpp ---------------------------------------------------------------------------------
 
 void install_reports() noexcept;
-// Prints every goroutine to stderr, `first` before the others.
-void print_goroutines(const goroutine* first) noexcept;
+// In a signal handler: tells that the goroutine of `m` has held its processor for too long, and
+// where it is.
+void report_stall(machine* m, const void* ucontext) noexcept;
+// From another thread, without a stack: the same for one that sleeps in a system call (or, -1, a
+// page fault), or computes and takes no signals (-2).
+void report_blocked_stall(machine* m, const goroutine* g, int system_call) noexcept;
 
 }  // namespace weft::sched

@@ -26,8 +26,12 @@
 //              may withdraw, or turn its question into a claim. Costs no barrier at all, and an
 //              owner that spawns or yields passes by every few nanoseconds.
 //   pending    one claimer, and nobody else, decides; an owner that finds it on entry stands back.
-//   taken      the processor has left this machine while its goroutine ran user code. The owner,
-//              at its next entry, has to get another processor before it may go on.
+//   yield_please  the goroutine has had its slice: the owner, at its next entry, makes the word
+//              free again and lets others run. A claim that failed leaves this behind, because an
+//              owner that enters often might never be caught outside.
+//   taken      the processor has left this machine while its goroutine ran user code, or the
+//              machine has given it up itself. The owner, at its next entry, has to get another
+//              processor, or find that it has got it back, before it may go on (handoff.cpp).
 //   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
 //
 // Invariants:
@@ -35,7 +39,7 @@
 //       or asked at entry, or by the one claimer that turned word to pending and then saw
 //       inside == 0.
 //   I2  Only the owner stores inside; only the owner turns taken back to free.
-//   I3  A claimer that fails leaves word as free, so a request is never left behind.
+//   I3  A claimer that fails leaves word as free or yield_please, so no claim is ever left behind.
 //
 // Memory order:
 //   [S2] owner's leave (release) -> claimer's load of inside (acquire): what the owner wrote.
@@ -57,7 +61,7 @@ namespace weft::sched {
 template <class Platform>
 class basic_seat {
  public:
-  enum word_kind : std::uint32_t { free = 0, asked = 1, pending = 2, taken = 3, stopped = 4 };
+  enum word_kind : std::uint32_t { free, asked, pending, yield_please, taken, stopped };
   static constexpr std::uint32_t kind_mask = 0xff;
   static constexpr int thief_shift = 8;
 
@@ -81,7 +85,7 @@ class basic_seat {
 
   // Owner, after an enter() that returned false. Waits for a claimer to finish.
   // Returns: free (go on), taken or stopped (the processor must not be touched), or the whole word
-  // of a question (call accept()).
+  // of a question or a plea (call accept()).
   std::uint32_t settle() noexcept {
     for (int turn = 0;; ++turn) {
       const std::uint32_t word = word_.load(std::memory_order_acquire);  // [S3]
@@ -96,7 +100,8 @@ class basic_seat {
     }
   }
 
-  // Owner. Returns: true if the thief that wrote `question` now waits for its share.
+  // Owner. Returns: true if the thief that wrote `question` now waits for its share, or if it is
+  // this owner's turn to yield.
   bool accept(std::uint32_t question) noexcept {
     return word_.compare_exchange_strong(question, free, std::memory_order_acquire,  // [S5]
                                          std::memory_order_relaxed);
@@ -106,6 +111,26 @@ class basic_seat {
   void reclaim() noexcept {
     std::uint32_t expected = taken;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);  // I2
+  }
+
+  // Owner, about to begin anew: a plea was meant for the goroutine before.
+  void forget_plea() noexcept {
+    std::uint32_t expected = yield_please;
+    word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
+  }
+
+  // Owner, inside and holding the processor, which it is about to give away.
+  // Returns: false if somebody wrote the word meanwhile: settle() must follow.
+  bool give_up() noexcept {
+    std::uint32_t expected = free;
+    return word_.compare_exchange_strong(expected, taken, std::memory_order_acq_rel,  // [S3]
+                                         std::memory_order_relaxed);
+  }
+
+  // Monitor. Asks the owner to let others run at its next entry.
+  bool ask_to_yield() noexcept {
+    std::uint32_t expected = free;
+    return word_.compare_exchange_strong(expected, yield_please, std::memory_order_relaxed);
   }
 
   // Claimer. Asks the owner for a share of its work.
@@ -131,18 +156,20 @@ class basic_seat {
                                        std::memory_order_relaxed)) {
       return claimed::accepted;
     }
-    return finish_claim(turns) ? claimed::yes : claimed::no;
+    return finish_claim(turns, free) ? claimed::yes : claimed::no;
   }
 
   // Claimer. Tries to get the processor from its machine, looking `turns` times whether the machine
-  // is outside the runtime. Returns: true: release() or take() must follow, soon.
-  bool claim(int turns) noexcept {
+  // is outside the runtime, and leaving `otherwise` (free or yield_please) if it is not; a plea
+  // that is there already stays. Returns: true: release() or take() must follow, soon.
+  bool claim(int turns, word_kind otherwise = free) noexcept {
     std::uint32_t expected = free;
-    if (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
-                                       std::memory_order_relaxed)) {
-      return false;
+    while (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
+                                          std::memory_order_relaxed)) {
+      if (expected != yield_please) return false;
+      otherwise = yield_please;
     }
-    return finish_claim(turns);
+    return finish_claim(turns, otherwise);
   }
 
   // Claimer. The owner may go on as if nothing had happened.
@@ -169,13 +196,13 @@ class basic_seat {
     return asked | thief << thief_shift;
   }
 
-  bool finish_claim(int turns) noexcept {
+  bool finish_claim(int turns, word_kind otherwise) noexcept {
     Platform::heavy_barrier();  // [S1]
     for (; turns > 0; --turns) {
       if (inside_.load(std::memory_order_seq_cst) == 0) return true;  // [S1] [S2]
       Platform::pause();
     }
-    decide(free);  // I3
+    decide(otherwise);  // I3
     return false;
   }
 

@@ -24,6 +24,7 @@
 #include <mutex>
 #include <pthread.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 namespace weft::sched {
@@ -59,6 +60,8 @@ void start() {
   keep_signal_mask();
   install_reports();
   prepare_stop();
+  install_preemption();
+  sched.cores.store(std::thread::hardware_concurrency(), std::memory_order_relaxed);
 
   const base::settings& settings = base::env();
   if (settings.max_procs != 0) {
@@ -69,7 +72,7 @@ void start() {
   if (sched.procs.load(std::memory_order_relaxed) == 0) {
     throw std::system_error(ENOMEM, std::generic_category(), "weft: no memory for a processor");
   }
-  if (const int error = start_machine(nullptr)) {
+  if (const int error = start_machine()) {
     throw std::system_error(error, std::generic_category(), "weft: cannot start a thread");
   }
   if (start_starter() != 0 || start_monitor() != 0) {

@@ -6,6 +6,7 @@
 //   asleep or searching     sees `stopping` before it runs another goroutine
 //   enters the runtime      finds `stopped` on its seat and stays there
 //   computes in user code   gets a signal, whose handler never returns
+//   is paused               goes on computing, and is stopped like that: it may hold a lock
 //
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the same locks. So the handler looks where it has interrupted the code; in
@@ -23,6 +24,7 @@
 #include <csignal>
 #include <cstdint>
 #include <link.h>
+#include <mutex>
 #include <string_view>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,7 +50,7 @@ bool is_untouchable(std::string_view path) noexcept {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const std::string_view prefix :
        {"libc.so", "libc-", "ld-", "ld.so", "libpthread", "libstdc++", "libc++", "libgcc_s",
-        "libasan", "libtsan", "libubsan", "liblsan"}) {
+        "libasan", "libtsan", "libubsan", "liblsan", "linux-vdso"}) {
     if (name.starts_with(prefix)) return true;
   }
   return name.find("malloc") != name.npos;
@@ -68,11 +70,10 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
 
 void on_stop(int, siginfo_t*, void* ucontext) {
   machine* const m = this_machine();
-  if (m == nullptr || m->chair.inside_hint()) return;      // it stops by itself
-  if (m->revokes.load(std::memory_order_relaxed)) return;  // another time
-  const auto pc = reinterpret_cast<std::uintptr_t>(base::frame_of(ucontext).pc);
-  for (std::size_t i = 0; i < untouchable_count; ++i) {
-    if (pc < untouchable[i].begin || pc >= untouchable[i].end) continue;
+  if (m == nullptr || m->chair.inside_hint()) return;              // it stops by itself
+  if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // another time
+  const std::uintptr_t pc = base::interrupted_pc(ucontext);
+  if (interrupts_libraries(pc)) {
     // relaxed: only this handler writes them; stop_machines() reads a hint.
     const bool moved = m->stop_place.load(std::memory_order_relaxed) != pc;
     m->stop_place.store(pc, std::memory_order_relaxed);
@@ -87,23 +88,49 @@ void on_stop(int, siginfo_t*, void* ucontext) {
 // Whether the machine can no longer get into user code.
 bool is_harmless(machine* m) noexcept {
   if (m->has_stopped.load(std::memory_order_acquire)) return true;
+  if (m->is_paused.load(std::memory_order_acquire)) return false;  // about to go on
   if (m->stop_rounds.load(std::memory_order_relaxed) > same_place_max) return true;  // it sleeps
   return m->is_asleep.load(std::memory_order_acquire);
 }
 
+// The destructors of static objects may use weft, so the one thread that goes on has a processor.
+void keep_processor(machine* self) noexcept {
+  (void)self->chair.enter();
+  if (settle_here(self) == seat::taken && !acquire_processor(self)) {
+    processor* const p = sched.processors[0].load(std::memory_order_relaxed);
+    const std::lock_guard hold(sched.lock);
+    self->p = p;  // whoever had it has stopped
+    p->holder.store(self, std::memory_order_release);
+    self->chair.reclaim();
+  }
+  leave(self);
+}
+
 }  // namespace
+
+WEFT_NO_TSAN bool interrupts_libraries(std::uintptr_t pc) noexcept {
+  for (std::size_t i = 0; i < untouchable_count; ++i) {
+    if (pc >= untouchable[i].begin && pc < untouchable[i].end) return true;
+  }
+  return false;
+}
 
 void prepare_stop() noexcept { ::dl_iterate_phdr(&note_library, nullptr); }
 
 void stop_machines() noexcept {
-  sched.stopping.store(true, std::memory_order_seq_cst);
   machine* const self = this_machine();
+  if (self != nullptr) self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // never paused
+  sched.stopping.store(true, std::memory_order_seq_cst);
+  {
+    const std::lock_guard hold(sched.lock);  // retake() looks under it
+  }
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
     if (m != self) m->chair.stop();
   }
   base::heavy_barrier();
+  release_paused();
 
   struct sigaction action{};
   action.sa_sigaction = &on_stop;
@@ -129,6 +156,7 @@ void stop_machines() noexcept {
       ::nanosleep(&pause, nullptr);
     }
   }
+  if (self != nullptr) keep_processor(self);
 }
 
 }  // namespace weft::sched

@@ -1,10 +1,16 @@
 // stop.hpp: stopping all goroutines when the process ends.
 #pragma once
 
+#include <cstdint>
+
 namespace weft::sched {
 
 // Learns where the C library and its kind are mapped. Called once, at the start.
 void prepare_stop() noexcept;
+
+// Whether code at `pc` belongs to the C library, the loader or their kind. For handlers: calls
+// nothing.
+bool interrupts_libraries(std::uintptr_t pc) noexcept;
 
 // Stops every machine but the caller's, for good. Waits for at most a few milliseconds.
 void stop_machines() noexcept;

@@ -22,6 +22,7 @@
 #include "arch/entry.hpp"
 #include "base/check.hpp"
 #include "base/sanitizer.hpp"
+#include "sched/counters.hpp"
 #include "sched/extra.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
@@ -158,7 +159,42 @@ void goroutine_main(void*) {
   run_goroutines();
 }
 
-machine* enter_slow(machine* m) noexcept {
+namespace {
+
+// It is somebody else's turn. The goroutine that runs here queues with the hogs if it has had its
+// slice. Returns: false if there was nobody else.
+bool yield_to_others(machine* m) noexcept {
+  goroutine* const g = m->g;
+  processor& p = *m->p;
+  // relaxed: the monitor writes them, and asks afterwards; a hint.
+  const bool is_hog =
+      m->armed_p.load(std::memory_order_relaxed) == &p &&
+      m->armed_picks.load(std::memory_order_relaxed) == p.picks.load(std::memory_order_relaxed);
+  p.until_fair = 1;  // the pick looks at those that wait longest
+  goroutine* const next = pick(p);
+  if (next == nullptr) return false;
+  the_counters.yield_done.add();
+  // relaxed: whoever takes it from the queue is ordered by its lock.
+  g->context.busy.store(1, std::memory_order_relaxed);
+  g->set_status(state::runnable);
+  if (is_hog) {
+    the_scheduler.global.push_hog(g);
+  } else {
+    push_ready(p, g);
+  }
+  work_made(m);
+  if (g->how == mode::bound) {
+    push_next(p, next);  // it runs elsewhere: this thread waits with its goroutine
+    suspend(m, g);
+  } else {
+    leave_for(m, g, next);
+  }
+  return true;
+}
+
+}  // namespace
+
+machine* enter_slow(machine* m, bool may_yield) noexcept {
   for (;;) {
     const std::uint32_t word = m->chair.settle();
     switch (seat::kind_of(word)) {
@@ -167,9 +203,19 @@ machine* enter_slow(machine* m) noexcept {
       case seat::asked:
         if (m->chair.accept(word)) hand_over(m, seat::thief_of(word));
         break;
+      case seat::yield_please:
+        if (!may_yield) return m;
+        if (!m->chair.accept(word)) break;
+        if (!the_scheduler.stopping.load(std::memory_order_relaxed) && yield_to_others(m)) {
+          m = this_machine();
+        }
+        return m;
       case seat::taken: {
-        if (acquire_processor(m)) return m;
         goroutine* const g = m->g;
+        if (acquire_processor(m)) {
+          g->set_status(state::running);
+          return m;
+        }
         g->context.busy.store(1, std::memory_order_relaxed);  // ordered by the inbox's lock
         g->set_status(state::runnable);
         if (g->how == mode::bound) {
@@ -209,6 +255,8 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
     }
     case mode::bound:
       return next->bound == m;
+    case mode::paused:
+      return false;
     case mode::thread:
     case mode::simulated:
       break;

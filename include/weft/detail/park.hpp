@@ -170,4 +170,17 @@ struct seam {
   static void yield() noexcept { detail::yield(); }
 };
 
+// weft::blocking: the processor leaves; and the goroutine needs one again. Nothing on a plain
+// thread.
+WEFT_API void begin_blocking() noexcept;
+WEFT_API void end_blocking() noexcept;
+
+class blocking_call {
+ public:
+  blocking_call() noexcept { begin_blocking(); }
+  blocking_call(const blocking_call&) = delete;
+  blocking_call& operator=(const blocking_call&) = delete;
+  ~blocking_call() { end_blocking(); }
+};
+
 }  // namespace weft::detail

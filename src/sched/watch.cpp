@@ -1,0 +1,273 @@
+#include "sched/watch.hpp"
+
+#include "base/clock.hpp"
+#include "base/env.hpp"
+#include "base/kernel.hpp"
+#include "sched/counters.hpp"
+
+#include <algorithm>
+
+namespace weft::sched {
+namespace {
+
+scheduler& sched = the_scheduler;
+
+constexpr std::int64_t call_ns = 20'000;
+constexpr std::int64_t still_ns = 100'000;
+constexpr std::int64_t still_burst_ns = 20'000;
+constexpr std::int64_t burst_ns = 1'000'000;
+constexpr std::int64_t probe_gap_max_ns = 1'000'000;
+constexpr std::int64_t probe_gap_hog_ns = 2'000'000;
+constexpr std::int64_t unknown_still_ns = 2'000'000;  // without the kernel's word
+constexpr std::int64_t lend_ns = 1'000'000;
+constexpr std::int64_t overdue_ns = 1'000'000;
+constexpr std::int64_t rescue_ns = 2'000'000;
+constexpr std::int64_t hog_overdue_slices = 4;
+constexpr int claim_turns = 64;
+constexpr int computes = -2;  // in the place of a system call
+constexpr std::int64_t patience = 3;
+constexpr std::int64_t two_ticks_ns =
+    10'000'000;  // of a kernel with 250 in a second; most have more
+
+// Somebody takes care of what waits.
+bool somebody_is_free() noexcept { return is_any_idle() || sched.idle.searching_hint() != 0; }
+
+}  // namespace
+
+void watch::again_at(std::int64_t when_ns) noexcept {
+  out_.look_again_ns = std::min(out_.look_again_ns, when_ns);
+}
+
+// It computes: look ever more rarely.
+void watch::delay_probe(sight& s, std::int64_t now) noexcept {
+  s.probe_gap_ns =
+      s.is_hog ? probe_gap_hog_ns : std::clamp(s.probe_gap_ns * 2, still_ns, probe_gap_max_ns);
+  s.probe_ns = now + s.probe_gap_ns;
+}
+
+bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
+  const bool burst = now - last_block_ns_ < burst_ns;
+  const std::int64_t still = burst ? still_burst_ns : still_ns;
+  if (now - s.since_ns < still) {
+    again_at(s.since_ns + still);
+    return false;
+  }
+  if (now < s.probe_ns) {
+    again_at(s.probe_ns);
+    return false;
+  }
+  const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
+  if (!burst) {
+    const std::int64_t cpu = base::cpu_time_ns(thread);
+    if (cpu != s.cpu_ns) {
+      delay_probe(s, now);
+      s.cpu_ns = cpu;
+      s.cpu_since_ns = now;
+      again_at(s.probe_ns);
+      return false;
+    }
+    if (now - s.cpu_since_ns < still_ns) {
+      again_at(s.cpu_since_ns + still_ns);
+      return false;
+    }
+  }
+  switch (base::activity_of(thread)) {
+    case base::thread_activity::sleeps:
+      return true;
+    case base::thread_activity::unknown:
+      if (s.cpu_ns != -1 && now - s.cpu_since_ns >= unknown_still_ns) return true;
+      break;
+    case base::thread_activity::runs:
+      break;
+  }
+  delay_probe(s, now);
+  again_at(s.probe_ns);
+  return false;
+}
+
+// Sees to it that the timer goes off when the slice is over, and is taken seriously then.
+void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
+  machine* const m = s.who;
+  m->armed_picks.store(s.picks, std::memory_order_relaxed);
+  m->armed_p.store(&p, std::memory_order_relaxed);
+  if (m->armed_since_ns.load(std::memory_order_relaxed) == s.since_ns) return;
+  m->armed_since_ns.store(s.since_ns, std::memory_order_relaxed);
+  if (!m->has_long_slice.load(std::memory_order_relaxed)) {
+    // Whoever has something urgent to do gets its core.
+    m->has_long_slice.store(true, std::memory_order_relaxed);
+    base::ask_for_slice(m->thread_id.load(std::memory_order_relaxed), 0);
+  }
+  m->armed_cpu_ns = base::cpu_time_ns(m->thread_id.load(std::memory_order_relaxed));
+  const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
+  arm_cpu_timer(m, std::max<std::int64_t>(slice - (now - s.since_ns), slice / 10));
+  the_counters.preempt_armed.add();
+}
+
+void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
+  const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
+  const std::int64_t stuck = now - s.since_ns;
+  if (stuck < slice / 2) {
+    again_at(s.since_ns + slice / 2);
+    return;
+  }
+  arm(p, s, now);
+  if (stuck < slice) {
+    again_at(s.since_ns + slice);
+    return;
+  }
+  if (s.who->chair.ask_to_yield()) the_counters.yield_asked.add();
+  if (can_pause()) {
+    const std::int64_t long_enough = std::max(2 * slice, two_ticks_ns);
+    if (stuck < long_enough) {
+      again_at(s.since_ns + long_enough);
+      return;
+    }
+    // Its timer, which the kernel looks at with each of its ticks, has not gone off because it has
+    // not got a core: then it is no use to put another one in its place, up to a point.
+    const std::int64_t used = base::cpu_time_ns(s.who->thread_id.load(std::memory_order_relaxed));
+    if (stuck < patience * long_enough && used - s.who->armed_cpu_ns < long_enough) return;
+  }
+  if (retake(p, detach_cause::hog)) out_.acted = true;
+}
+
+void watch::report(processor&, sight& s, std::int64_t now) noexcept {
+  const std::int64_t limit = base::env().stall.count();
+  if (limit == 0 || s.is_reported) return;
+  if (now - s.since_ns < limit) {
+    again_at(s.since_ns + limit);
+    return;
+  }
+  s.is_reported = true;
+  s.who->stalled_ns.store(now - s.since_ns, std::memory_order_relaxed);
+  const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
+  const bool sleeps = base::activity_of(thread) == base::thread_activity::sleeps;
+  if (sleeps || !can_pause()) {
+    // Nobody but a claimer may look at what runs there.
+    const int call = sleeps ? base::system_call_of(thread) : computes;
+    if (!s.who->chair.claim(claim_turns)) return;
+    if (s.who->g != nullptr) report_blocked_stall(s.who, s.who->g, call);
+    s.who->chair.release();
+  } else {
+    s.who->wants_report.store(true, std::memory_order_relaxed);
+    arm_cpu_timer(s.who, 1);
+  }
+}
+
+void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
+  machine* const m = p.holder.load(std::memory_order_acquire);
+  // relaxed: hints, all of them; retake() makes sure.
+  if (m == nullptr || m->is_asleep.load(std::memory_order_relaxed)) {
+    s.who = nullptr;
+    out_.all_stuck = false;
+    return;
+  }
+  const std::uint64_t picks = p.picks.load(std::memory_order_relaxed);
+  if (s.who != m || s.picks != picks) {
+    s = {};
+    s.who = m;
+    s.picks = picks;
+    s.since_ns = now;
+    s.calls = m->calls.load(std::memory_order_relaxed);
+    s.calls_since_ns = now;
+    s.is_hog = m->hog_picks.load(std::memory_order_relaxed) == picks;
+    if (m->is_returned.load(std::memory_order_relaxed)) {
+      s.since_ns = m->runs_since_ns;  // it has computed all the time
+      s.is_hog = true;
+    } else {
+      out_.moved = true;
+      if (!s.is_hog) out_.all_stuck = false;
+    }
+  }
+  if (base::env().stall.count() != 0) report(p, s, now);
+  const std::uint32_t calls = m->calls.load(std::memory_order_relaxed);
+  if (calls != s.calls) {
+    s.calls = calls;
+    s.calls_since_ns = now;
+  }
+  if (somebody_is_free()) return;
+  // Picks are so slow here that the one which looks at the hogs takes too long to come.
+  const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
+  if (sched.global.hogs_hint() != 0 && !s.is_hog &&
+      now - p.hog_turn_ns.load(std::memory_order_relaxed) > hog_overdue_slices * slice) {
+    if (m->chair.ask_to_yield()) the_counters.yield_asked.add();
+  }
+  const bool inside = m->chair.inside_hint();
+  const bool wanted = others_want(p);
+  if (!inside && (wanted || work_waits_hint())) {
+    if (calls % 2 == 1) {
+      if (now - s.calls_since_ns < call_ns) {
+        again_at(s.calls_since_ns + call_ns);
+      } else if (retake(p, detach_cause::call)) {
+        out_.acted = true;
+        return;
+      }
+    } else if (seems_blocked(s, now)) {
+      last_block_ns_ = now;
+      if (retake(p, detach_cause::blocked)) {
+        out_.acted = true;
+        return;
+      }
+    }
+  }
+  if (!inside && (longest_ == nullptr || s.since_ns < sights_[longest_->index].since_ns)) {
+    longest_ = &p;
+  }
+  if (wanted) preempt(p, s, now);
+}
+
+// A timer is due, or somebody came from outside, and nobody has time for it.
+void watch::lend(std::int64_t now) noexcept {
+  const std::int64_t timer = earliest_timer_hint();
+  if (timer <= now && sched.idle_count.load(std::memory_order_relaxed) != 0) {
+    wake_for_inbox();  // set by one that computes now, while those asleep knew of no timer
+    return;
+  }
+  const bool waits = sched.global.inbox_hint() != 0 || timer <= now;
+  if (!waits || somebody_is_free() || longest_ == nullptr) return;
+  if (!out_.all_stuck && now - timer < overdue_ns) return;  // somebody is about to look
+  sight& s = sights_[longest_->index];
+  if (now - s.since_ns < lend_ns && !s.is_hog) {
+    again_at(s.since_ns + lend_ns);
+    return;
+  }
+  s.who->runs_since_ns = s.since_ns;
+  if (!retake(*longest_, detach_cause::loan)) return;
+  out_.acted = true;
+  // It computes on, and is paused at the end of its slice.
+  arm(*longest_, s, now);
+}
+
+// A new thread does not come; perhaps a paused goroutine holds what the starter waits for.
+void watch::rescue(std::int64_t now) noexcept {
+  const std::int64_t since = sched.starting_since_ns.load(std::memory_order_relaxed);
+  if (since == base::never) return;
+  if (now - since < rescue_ns) return again_at(since + rescue_ns);
+  // All that are there, but not those that come meanwhile.
+  for (std::uint32_t n = processors_max; n != 0; --n) {
+    sched.lock.lock();
+    const bool any = sched.starting != nullptr;
+    machine* const woken = rescue_starting_locked();
+    sched.lock.unlock();
+    if (woken != nullptr) woken->sleep.wake();
+    if (!any) break;
+  }
+  look_for_others();
+  out_.acted = true;
+}
+
+watch::outcome watch::look(std::int64_t now_ns) noexcept {
+  the_counters.monitor_rounds.add();
+  out_ = {};
+  out_.all_stuck = true;
+  longest_ = nullptr;
+  rescue(now_ns);
+  const std::uint32_t made = sched.procs_made.load(std::memory_order_acquire);  // [P1]
+  const std::uint32_t procs = std::min(made, sched.procs.load(std::memory_order_relaxed));
+  for (std::uint32_t i = 0; i < procs; ++i) {
+    look_at(*sched.processors[i].load(std::memory_order_relaxed), sights_[i], now_ns);
+  }
+  if (!out_.acted) lend(now_ns);
+  return out_;
+}
+
+}  // namespace weft::sched
