@@ -1,8 +1,11 @@
 // main.cpp: weft's entry in the comparison. The work of each case is bench/versus/spec.md's, the
 // same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS
+#include "locked_ping.hpp"
+
 #include <weft/weft.hpp>
 
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -52,11 +55,12 @@ void require(bool ok, const char* what) {
 volatile std::uint64_t sink;
 
 // A dependent chain of n multiply-adds: the same few cycles each in every language.
-[[gnu::noinline]] void work(int n) {
-  auto x = static_cast<std::uint64_t>(n);
+[[gnu::noinline]] void work(int n, std::uint64_t x) {
   for (int i = 0; i < n; ++i) x = x * 6364136223846793005u + 1;
   if (x == 42) sink = x;
 }
+
+void work(int n) { work(n, static_cast<std::uint64_t>(n)); }
 
 int fib(int n) {
   if (n < 2) return n;
@@ -332,6 +336,59 @@ figure pipe(int size) {
   return {watch.ns_per(n)};
 }
 
+// Prints the median itself and returns the 99th percentile. The loops still run when the process
+// exits, which is part of the case.
+figure hogs(const char* name, int more) {
+  const int procs = weft::max_procs();
+  for (int i = 0; i < procs + more; ++i) {
+    weft::go([] {
+      for (;;) asm volatile("" ::: "memory");
+    });
+  }
+  std::vector<double> late;
+  for (int i = 0; i < 500; ++i) {
+    const auto begin = steady::now();
+    weft::this_goroutine::sleep_for(1ms);
+    const auto slept = std::chrono::duration_cast<std::chrono::microseconds>(steady::now() - begin);
+    late.push_back(static_cast<double>(slept.count()) - 1000);
+  }
+  std::sort(late.begin(), late.end());
+  require(late[0] >= 0, name);
+  std::printf("%s %d %.0f us-p50\n", name, procs, late[250]);
+  return {late[495], "us-p99"};
+}
+
+figure blocking() {
+  const int procs = weft::max_procs();
+  const stopwatch watch;
+  weft::wait_group group;
+  std::atomic<int> slept{0};
+  for (int i = 0; i < 200; ++i) {
+    group.go([&slept] {
+      // Unannounced: the runtime has to find out by itself. A call that the runtime interrupts
+      // fails and is not counted.
+      const timespec nap{.tv_sec = 0, .tv_nsec = 50'000'000};
+      if (nanosleep(&nap, nullptr) == 0) slept.fetch_add(1, std::memory_order_relaxed);
+    });
+  }
+  for (int i = 0; i < procs; ++i) {
+    group.go([i] { work(100'000'000, static_cast<std::uint64_t>(i)); });
+  }
+  group.wait();
+  require(slept == 200, "blocking");
+  return {watch.ns() / 1e6, "ms"};
+}
+
+// Prints the figure with one goroutine locked itself and returns the one with both.
+figure locked() {
+  constexpr int n = 20'000;
+  const double one = bench::round_trip_ns(bench::locked::one, n);
+  const double both = bench::round_trip_ns(bench::locked::both, n);
+  require(one > 0 && both > 0, "locked");
+  std::printf("locked-one %d %.1f ns\n", weft::max_procs(), one);
+  return {both};
+}
+
 figure measure(std::string_view name) {
   if (name == "spawn") return spawn();
   if (name == "yield") return yield();
@@ -347,6 +404,10 @@ figure measure(std::string_view name) {
   if (name == "parked") return parked();
   if (name == "idle") return idle();
   if (name == "start") return start();
+  if (name == "hogs") return hogs("hogs", 0);
+  if (name == "hogs4") return hogs("hogs4", 4);
+  if (name == "blocking") return blocking();
+  if (name == "locked") return locked();
   if (name.starts_with("grain")) return grain(std::atoi(name.data() + 5));
   std::fprintf(stderr, "weft_bench: there is no case %s\n", name.data());
   std::exit(2);
@@ -360,7 +421,7 @@ int main(int argc, char** argv) {
         stderr,
         "usage: %s CASE PROCESSORS\n"
         "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
-        "grainN pipeN (N: 200 1000 5000 20000)\n",
+        "hogs hogs4 blocking locked grainN pipeN (N: 200 1000 5000 20000)\n",
         argv[0]);
     return 2;
   }
@@ -368,5 +429,6 @@ int main(int argc, char** argv) {
   weft::max_procs(procs);
   figure f{};
   weft::run([&] { f = measure(argv[1]); });
-  std::printf("%s %d %.1f %s\n", argv[1], procs, f.value, f.unit);
+  const char* const name = std::strcmp(argv[1], "locked") == 0 ? "locked-both" : argv[1];
+  std::printf("%s %d %.1f %s\n", name, procs, f.value, f.unit);
 }
