@@ -1,7 +1,7 @@
 # A thin front for CMake's presets. `make` alone says what there is.
 
 JOBS ?= $(shell nproc)
-# Tests run beside each other; those labelled stress run alone whatever this says.
+# Tests run beside each other; those labelled stress or external run alone whatever this says.
 TEST_JOBS ?= 2
 # GCC 12's ThreadSanitizer cannot map its shadow where the kernel randomises more than 28 bits.
 NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
@@ -55,8 +55,9 @@ test-aarch64: setup-ci ## the same, for aarch64 under qemu
 # What differs between processors: the switch, stacks, and the orders of memory. The whole takes
 # longer to build than everything else together.
 AARCH64_CORE := unit_entry_test unit_switch_state_test unit_go_test unit_chan_test unit_mutex_test \
+	unit_handoff_test unit_preempt_test \
 	stress_park_test stress_talk_test
-AARCH64_CORE_TESTS := ^(unit\.(entry|switch_state|go|chan|mutex)|stress\.(park|talk))_test$$
+AARCH64_CORE_TESTS := ^(unit\.(entry|switch_state|go|chan|mutex|handoff|preempt)|stress\.(park|talk))_test$$
 
 test-aarch64-core: setup-ci ## the tests that say most about aarch64, under qemu
 	cmake --preset aarch64

@@ -2,7 +2,8 @@
 // buffers, within the bounds named at each test.
 //
 // The owner behaves as enter_slow() in sched/switch.cpp does, the thief as rob() and the detacher
-// as detach() in sched/find.cpp do; what a processor owns is a `var` each of them reads and writes.
+// as retake() in sched/handoff.cpp do; what a processor owns is a `var` each of them reads and
+// writes.
 #include "sched/seat.hpp"
 
 #include "model/explore.hpp"
@@ -61,6 +62,9 @@ struct machine {
           return;
         case seat::asked:
           if (chair.accept(word)) hand_over();
+          break;
+        case seat::yield_please:
+          (void)chair.accept(word);
           break;
         case seat::taken:
           check(p.get() == nullptr, "taken, but its processor is still there");

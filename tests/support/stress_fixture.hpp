@@ -3,7 +3,8 @@
 // over.
 //
 // The seed comes from WEFT_TEST_SEED or from the kernel, and is printed with the line that replays
-// the test. It fixes what the test does, not how the kernel schedules its threads.
+// the test. It fixes what the test does, not how the kernel schedules its threads. How long each
+// test runs comes from WEFT_STRESS_SECONDS or is a matter of the test, some seconds.
 //
 // The books: once nothing runs, every processor below max_procs() is in the idle list exactly once,
 // the others are retired, nobody searches, every queue is empty and no timer is armed. A token
@@ -81,8 +82,15 @@ inline std::string fault_in_books() {
     }
     if (p->timers.earliest_hint() != base::never) return name(p) + " has a timer";
   }
+  if (s.paused_count.load(std::memory_order_relaxed) != 0) return "a machine is paused";
   if (s.global.inbox_hint() + s.global.overflow_hint() != 0) return "the global queue has work";
   return {};
+}
+
+// Returns: the number in that environment variable, or 0.
+inline std::uint64_t number_in_environment(const char* name) {
+  const char* const given = std::getenv(name);
+  return given != nullptr ? std::strtoull(given, nullptr, 0) : 0;
 }
 
 // Changes max_procs under whatever runs, for as long as it lives.
@@ -114,6 +122,17 @@ class procs_changer {
 
 class stress_test : public ::testing::Test {
  protected:
+  enum class shaking : std::uint8_t { on, off };
+
+  // For tests that cannot bear signals but the runtime's own: with shaking::off there is no jitter.
+  explicit stress_test(shaking s = shaking::on,
+                       std::chrono::milliseconds run_time = std::chrono::milliseconds(2500))
+      : shaking_(s), run_time_(run_time) {
+    if (const std::uint64_t given = number_in_environment("WEFT_STRESS_SECONDS")) {
+      run_time_ = std::chrono::seconds(given);
+    }
+  }
+
   void SetUp() override {
     const char* const given = std::getenv("WEFT_TEST_SEED");
     seed_ = given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
@@ -124,10 +143,11 @@ class stress_test : public ::testing::Test {
     // Now, and not only on failure: a process that dies says nothing afterwards.
     std::printf("%s\n", replay_.c_str());
     std::fflush(stdout);
-    dog_ = std::make_unique<watchdog>(limit, replay_);
+    dog_ = std::make_unique<watchdog>(
+        limit + std::chrono::duration_cast<std::chrono::seconds>(run_time_), replay_);
     procs_before_ = max_procs();
     alive_before_ = num_goroutine();
-    jitter_ = std::make_unique<jitter>(chance(~std::uint64_t{0}));
+    if (shaking_ == shaking::on) jitter_ = std::make_unique<jitter>(chance(~std::uint64_t{0}));
     began_ = steady::now();
   }
 
@@ -176,11 +196,14 @@ class stress_test : public ::testing::Test {
 
   // Whether the test has run for long enough; `share` divides its time among several parts.
   bool time_is_up(int part = 1, int parts = 1) const {
-    return steady::now() - began_ >= run_time * part / parts;
+    return steady::now() - began_ >= run_time_ * part / parts;
   }
 
+  std::chrono::milliseconds run_time() const { return run_time_; }
+  // Before SetUp, which tells the watchdog.
+  void set_run_time(std::chrono::milliseconds t) { run_time_ = t; }
+
  private:
-  static constexpr std::chrono::milliseconds run_time{slow_build ? 2500 : 2500};
   // A noisy machine may stand still for seconds; only a hang takes this long.
   static constexpr std::chrono::seconds limit{slow_build ? 100 : 60};
 
@@ -195,6 +218,8 @@ class stress_test : public ::testing::Test {
     return true;
   }
 
+  const shaking shaking_;
+  std::chrono::milliseconds run_time_;
   std::uint64_t seed_ = 0;
   std::string replay_;
   std::unique_ptr<watchdog> dog_;

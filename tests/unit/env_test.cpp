@@ -52,7 +52,7 @@ TEST(env, nothing_set_gives_the_defaults_without_a_word) {
   EXPECT_EQ(p.values.stack_bytes, 0u);
   EXPECT_EQ(p.values.guard, guard_setting::automatic);
   EXPECT_EQ(p.values.slice, 10ms);
-  EXPECT_EQ(p.values.stall, 50ms);
+  EXPECT_EQ(p.values.stall, 0ms);
   EXPECT_FALSE(p.values.seed.has_value());
 }
 

@@ -334,4 +334,40 @@ TEST_F(thread_lock, locked_goroutines_time_out) {
   });
 }
 
+// Each gives the processor straight to the other; the rest has its turn all the same.
+TEST_F(thread_lock, two_that_wake_each_other_starve_nobody) {
+  const procs_scope one(1);
+  std::atomic<bool> stop{false};
+  weft::chan<int> ping;
+  weft::chan<int> pong;
+  weft::wait_group pair;
+  pair.go([&] {
+    weft::this_goroutine::lock_thread();
+    while (!stop) {
+      ping.send(1);
+      pong.recv();
+    }
+    ping.close();
+    weft::this_goroutine::unlock_thread();
+  });
+  pair.go([&] {
+    weft::this_goroutine::lock_thread();
+    while (ping.recv()) pong.send(1);
+    weft::this_goroutine::unlock_thread();
+  });
+  weft::wait_group others;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 10; ++i) {
+    others.go([&] {
+      weft::this_goroutine::sleep_for(1ms);
+      for (int k = 0; k < 10; ++k) weft::this_goroutine::yield();
+      ++ran;
+    });
+  }
+  others.wait();
+  EXPECT_EQ(ran, 10);
+  stop = true;
+  pair.wait();
+}
+
 }  // namespace
