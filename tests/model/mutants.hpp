@@ -69,6 +69,23 @@ struct torn_exchange : platform {
   };
 };
 
+struct torn_compare_exchange : platform {
+  template <class T>
+  struct atomic : model::atomic<T> {
+    using model::atomic<T>::atomic;
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order,
+                                 std::memory_order = std::memory_order_seq_cst) noexcept {
+      const T old = this->load(std::memory_order_seq_cst);
+      if (old != expected) {
+        expected = old;
+        return false;
+      }
+      this->store(desired, std::memory_order_seq_cst);
+      return true;
+    }
+  };
+};
+
 // Orders weaker than written. `weaken` must leave seq_cst alone, which does more than order.
 template <std::memory_order (*weaken)(std::memory_order)>
 struct weaker_orders : platform {

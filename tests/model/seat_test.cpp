@@ -1,9 +1,10 @@
 // seat_test.cpp: sched/seat.hpp on every interleaving of an owner and its claimers, with store
 // buffers, within the bounds named at each test.
 //
-// The owner behaves as enter_slow() in sched/switch.cpp does, the thief as rob() and the detacher
-// as retake() in sched/handoff.cpp do; what a processor owns is a `var` each of them reads and
-// writes.
+// The owner behaves as enter_slow() in sched/switch.cpp and give_up_seat() in sched/handoff.cpp do,
+// the thief as rob(), the detacher as retake() and the monitor as watch::preempt(); what a
+// processor owns is a `var` each of them reads and writes. (Who holds which processor otherwise is
+// the matter of handoff.pml.)
 #include "sched/seat.hpp"
 
 #include "model/explore.hpp"
@@ -39,7 +40,9 @@ struct machine {
   using seat = sched::basic_seat<Platform>;
 
   seat chair;
-  processor first, second;
+  processor first, second, third;
+  int lost = 0;    // processors that were taken from it or given up; owner only
+  int yields = 0;  // pleas it has heard; owner only
   // Guarded by the chair, as machine::p is: null after `taken`.
   var<processor*> p{nullptr, "p"};
 
@@ -47,9 +50,13 @@ struct machine {
   var<int> mailbox{0, "mailbox"};
   typename Platform::template atomic<std::uint32_t> delivered{0};
 
+  // What it has given up, and somebody else goes on with.
+  typename Platform::template atomic<processor*> passed_on{nullptr};
+
   machine() {
     p.set(&first);
     delivered.name("delivered");
+    passed_on.name("passed_on");
   }
 
   // Owner: into the runtime.
@@ -64,11 +71,11 @@ struct machine {
           if (chair.accept(word)) hand_over();
           break;
         case seat::yield_please:
-          (void)chair.accept(word);
+          yields += chair.accept(word);
           break;
         case seat::taken:
           check(p.get() == nullptr, "taken, but its processor is still there");
-          p.set(&second);
+          p.set(lost++ == 0 ? &second : &third);
           chair.reclaim();
           return;
         case seat::pending:
@@ -79,24 +86,74 @@ struct machine {
     }
   }
 
+  // Requires: the right to touch it.
+  processor& mine() {
+    processor* const held = p.get();
+    check(held != nullptr, "it has no processor");
+    return *held;
+  }
+
   void hand_over() {
-    exclusive::stay here(p.get()->users);
-    mailbox.set(p.get()->work.get());
-    p.get()->work.set(0);
+    processor& from = mine();
+    exclusive::stay here(from.users);
+    mailbox.set(from.work.get());
+    from.work.set(0);
     delivered.store(1, release);
   }
 
   // One stay in the runtime.
   void pass_by() {
     enter();
-    p.get()->use();
+    mine().use();
     chair.leave();
   }
 
+  // Owner: passes its processor on, unless it has gone already. It must heed what give_up() says.
+  template <bool heeds>
+  void give_up() {
+    enter();
+    for (bool gone = false; !gone;) {
+      const std::uint32_t word = chair.settle();
+      switch (seat::kind_of(word)) {
+        case seat::asked:
+          if (chair.accept(word)) hand_over();
+          break;
+        case seat::yield_please:
+          yields += chair.accept(word);
+          break;
+        case seat::free:
+          gone = chair.give_up() || !heeds;
+          break;
+        case seat::taken:
+          gone = true;
+          break;
+        default:
+          check(false, "neither free nor taken");
+      }
+    }
+    if (processor* const held = p.get()) {
+      p.set(nullptr);
+      passed_on.store(held, release);
+    }
+    chair.leave();
+  }
+
+  // Somebody else, who takes over what was given up.
+  void go_on() {
+    if (processor* const theirs = passed_on.load(acquire)) theirs->use();
+  }
+
+  // At the end. Returns: whether a plea has not been heard yet.
+  bool has_plea() {
+    const bool has = !chair.enter() && chair.settle() == seat::yield_please;
+    chair.leave();
+    return has;
+  }
+
   // Claimer: looks at the processor from outside and gives it back.
-  bool visit(int turns) {
-    if (!chair.claim(turns)) return false;
-    p.get()->use();
+  bool visit(int turns, typename seat::word_kind otherwise = seat::free) {
+    if (!chair.claim(turns, otherwise)) return false;
+    mine().use();
     chair.release();
     return true;
   }
@@ -244,6 +301,102 @@ void owner_beggar_and_claimer(world& w) {
   });
 }
 
+// A claim that failed leaves its plea, which is heard once, at the next entry, or waits for it.
+template <class Platform, int stays>
+void owner_and_pleading_claimer(world& w) {
+  auto m = std::make_shared<machine<Platform>>();
+  auto visits = std::make_shared<int>(0);
+  w.thread("owner", [m] {
+    for (int i = 0; i < stays; ++i) m->pass_by();
+  });
+  w.thread("claimer",
+           [m, visits] { *visits = m->visit(1, machine<Platform>::seat::yield_please); });
+  w.at_end([m, visits] {
+    check(m->first.uses.get() == stays + *visits, "a use was lost");
+    check(*visits + m->yields + m->has_plea() == 1, "a plea was lost or heard twice");
+    m->check_free();
+  });
+}
+
+// The same for the monitor's plea; a claim that fails leaves it where it is, one that does not may
+// end it: the processor has changed hands, or could have.
+template <class Platform, int turns>
+void owner_monitor_and_claimer(world& w) {
+  auto m = std::make_shared<machine<Platform>>();
+  auto asked = std::make_shared<int>(0);
+  auto visits = std::make_shared<int>(0);
+  w.thread("owner", [m] {
+    m->pass_by();
+    m->pass_by();
+  });
+  w.thread("monitor", [m, asked] { *asked = m->chair.ask_to_yield(); });
+  w.thread("claimer", [m, visits] { *visits = m->visit(turns); });
+  w.at_end([m, asked, visits] {
+    check(m->first.uses.get() == 2 + *visits, "a use was lost");
+    const int pleas = m->yields + m->has_plea();
+    check(pleas <= *asked, "a plea was heard twice");
+    check(pleas == *asked || *visits != 0, "a plea was lost");
+    m->check_free();
+  });
+}
+
+// A plea and a question do not undo each other, whichever comes first.
+template <class Platform, int turns>
+void owner_monitor_and_thief(world& w) {
+  auto m = std::make_shared<machine<Platform>>();
+  m->first.work.set(5);
+  auto asked = std::make_shared<int>(0);
+  auto loot = std::make_shared<int>(0);
+  w.thread("owner", [m] {
+    m->pass_by();
+    m->pass_by();
+  });
+  w.thread("monitor", [m, asked] { *asked = m->chair.ask_to_yield(); });
+  w.thread("thief", [m, loot] { *loot = m->rob(turns); });
+  w.at_end([m, asked, loot] {
+    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
+    check(m->yields + m->has_plea() == *asked, "a plea was lost or heard twice");
+    m->check_free();
+  });
+}
+
+// What an owner gives up is its own to give: no claimer has it too, or comes for it afterwards.
+template <class Platform, bool heeds>
+void owner_gives_up(world& w) {
+  auto m = std::make_shared<machine<Platform>>();
+  auto taken = std::make_shared<int>(0);
+  w.thread("owner", [m] {
+    m->template give_up<heeds>();
+    m->pass_by();
+  });
+  w.thread("detacher", [m, taken] { *taken = m->detach(1); });
+  w.thread("heir", [m] { m->go_on(); });
+  w.at_end([m, taken] {
+    check((m->passed_on.load(relaxed) == &m->first) != (*taken != 0),
+          "the processor was lost or doubled");
+    m->check_free();
+  });
+}
+
+// The same with a thief, whose question is answered before the processor goes, or not at all.
+template <class Platform, bool heeds>
+void owner_gives_up_beside_a_thief(world& w) {
+  auto m = std::make_shared<machine<Platform>>();
+  m->first.work.set(5);
+  auto loot = std::make_shared<int>(0);
+  w.thread("owner", [m] {
+    m->template give_up<heeds>();
+    m->pass_by();
+  });
+  w.thread("thief", [m, loot] { *loot = m->rob(1); });
+  w.thread("heir", [m] { m->go_on(); });
+  w.at_end([m, loot] {
+    check(m->passed_on.load(relaxed) == &m->first, "the processor was lost");
+    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
+    m->check_free();
+  });
+}
+
 // What stop() shuts stays shut: a claimer that is busy meanwhile must not open it again.
 template <class Platform, bool takes>
 void owner_claimer_and_stop(world& w) {
@@ -329,6 +482,22 @@ TYPED_TEST(seat, answers_a_question_once) {
   this->expect_right({.preemptions = 3}, &owner_beggar_and_claimer<TypeParam>);
 }
 
+// A hog whose plea is lost keeps its processor until its signal comes; one that hears a plea twice
+// waits twice.
+TYPED_TEST(seat, hears_a_plea_once) {
+  this->expect_right(all, &owner_and_pleading_claimer<TypeParam, 2>);
+  this->expect_right(all, &owner_and_pleading_claimer<TypeParam, 3>);
+  this->expect_right({.preemptions = 3}, &owner_monitor_and_claimer<TypeParam, 1>);
+  this->expect_right({.preemptions = 2, .whims = 1}, &owner_monitor_and_claimer<TypeParam, 2>);
+  this->expect_right({.preemptions = 3}, &owner_monitor_and_thief<TypeParam, 1>);
+}
+
+// Two machines with one processor run each other's goroutines.
+TYPED_TEST(seat, is_given_up_to_nobody_else) {
+  this->expect_right(all, &owner_gives_up<TypeParam, true>);
+  this->expect_right({.preemptions = 3}, &owner_gives_up_beside_a_thief<TypeParam, true>);
+}
+
 // A goroutine that runs during the destruction of globals crashes the process at its end.
 TYPED_TEST(seat, stays_shut_once_it_is_stopped) {
   this->expect_right(all_with_a_whim, &owner_claimer_and_stop<TypeParam, false>);
@@ -343,7 +512,8 @@ TYPED_TEST(seat, stays_shut_once_it_is_stopped) {
 // loads before it stores, or settle() that takes pending for free (both inside, or a race);
 // claim_after_asking() without the barrier (both inside); reclaim() left out (taken for ever);
 // ask() or accept() relaxed (a race for the mailbox); claims ended by a store (opened again after
-// stop).
+// stop); a claim that forgets the plea it found (a plea was lost); ask_to_yield() or give_up() by a
+// store (both have the processor, or a race).
 TEST(seat_mutants, are_caught) {
   for (const result& r : {explore({}, &owner_and_claimer<mutant::no_heavy_barrier, 1, 1>),
                           explore({}, &owner_and_claimer<mutant::local_heavy_barrier, 1, 1>),
@@ -355,6 +525,16 @@ TEST(seat_mutants, are_caught) {
                           explore({}, &owner_and_claimer<mutant::no_acquire, 2, 2>)}) {
     EXPECT_FALSE(r.ok);
     EXPECT_NE(r.message.find("race on "), std::string::npos) << r.report;
+  }
+  // The owner gives up what has been claimed; or the word is not exchanged in one step.
+  for (const result& r :
+       {explore({}, &owner_gives_up<platform, false>),
+        explore({}, &owner_gives_up_beside_a_thief<platform, false>),
+        explore({}, &owner_gives_up<mutant::torn_compare_exchange, true>),
+        explore({}, &owner_gives_up_beside_a_thief<mutant::torn_compare_exchange, true>),
+        explore({}, &owner_monitor_and_claimer<mutant::torn_compare_exchange, 1>),
+        explore({}, &owner_monitor_and_thief<mutant::torn_compare_exchange, 1>)}) {
+    EXPECT_FALSE(r.ok) << r.report;
   }
 }
 
