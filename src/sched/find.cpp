@@ -56,7 +56,6 @@ constexpr std::int64_t look_period_ns = 5'000;
 constexpr std::int64_t search_min_ns = 5'000;
 constexpr std::int64_t search_max_ns = 40'000;
 constexpr std::int64_t question_ns = 1'500;
-constexpr int claim_turns = 64;
 // A stolen goroutine should keep the thief busy for so long on the average, or it was cheaper to
 // leave it: what it touches has to come over from the other core.
 constexpr std::int64_t theft_cost_ns = 2'000;

@@ -6,9 +6,9 @@
 // takes the processor, when and why:
 //
 //   the machine itself   blocking(f); a goroutine locked to its thread has to wait
-//   the monitor          a call blocks, a hog could not be paused, somebody urgent needs a
-//   processor the signal handler   the hog's own thread, after its slice (preempt.cpp) resize
-//   max_procs shrinks
+//   the monitor          a call blocks, a hog could not be paused, somebody urgent needs it
+//   the signal handler   the hog's own thread, after its slice (preempt.cpp)
+//   resize               max_procs shrinks
 //
 // All of them leave the seat's word at `taken`; what happens next is decided under the scheduler's
 // lock. A machine with `taken` on its seat is in one of these situations, as `p`, `lent` and
@@ -35,22 +35,16 @@
 //       the lock while it is asleep or `taken`.
 //
 // tests/model/handoff.pml is this in Promela, checked exhaustively.
-#include "base/check.hpp"
 #include "base/clock.hpp"
-#include "sched/call.hpp"
 #include "sched/counters.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
-#include "sched/simulation.hpp"
-
-#include <mutex>
 
 namespace weft::sched {
 namespace {
 
 scheduler& sched = the_scheduler;
 
-constexpr int claim_turns = 64;
 // A detached machine may compute for so long before its own timer sees to it.
 constexpr std::int64_t grace_cpu_ns = 1'000'000;
 
@@ -163,19 +157,12 @@ void end_loan_of_locked(processor& p) noexcept {
 bool retake(processor& p, detach_cause why) noexcept {
   machine* const owner = p.holder.load(std::memory_order_acquire);
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
-  machine* woken = nullptr;
-  machine* keeper = nullptr;
-  bool idles = false;
   sched.lock.lock();
   const bool was_returned = owner->is_returned.load(std::memory_order_relaxed) && owner->p == &p;
   if (was_returned) {
     owner->is_returned.store(false, std::memory_order_relaxed);
-    woken = after_detach_locked(owner, p, why);
-    idles = p.idle != processor::idleness::busy;
-    keeper = keep_time_locked();
-  }
-  sched.lock.unlock();
-  if (!was_returned) {
+  } else {
+    sched.lock.unlock();
     // Nobody waits for a seat with the lock, so a claimer may wait for the lock.
     const bool asks = why == detach_cause::hog || why == detach_cause::loan;
     if (!owner->chair.claim(claim_turns, asks ? seat::yield_please : seat::free)) {
@@ -190,12 +177,12 @@ bool retake(processor& p, detach_cause why) noexcept {
       the_counters.detach_failed.add();
       return false;
     }
-    woken = after_detach_locked(owner, p, why);
-    owner->chair.take();
-    idles = p.idle != processor::idleness::busy;
-    keeper = keep_time_locked();
-    sched.lock.unlock();
   }
+  machine* const woken = after_detach_locked(owner, p, why);
+  if (!was_returned) owner->chair.take();
+  const bool idles = p.idle != processor::idleness::busy;
+  machine* const keeper = keep_time_locked();
+  sched.lock.unlock();
   if (was_returned && why == detach_cause::loan) {
     the_counters.loan_repeated.add();
   } else {

@@ -19,6 +19,9 @@
 
 namespace weft::sched {
 
+// How often a claimer looks whether the owner of a seat is outside before it gives up.
+inline constexpr int claim_turns = 64;
+
 // What a goroutine asks its machine to do once the goroutine's own stack is no longer in use.
 enum class errand : std::uint8_t {
   none,        // find something to run

@@ -38,7 +38,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <ctime>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -23,11 +23,9 @@ constexpr std::int64_t lend_ns = 1'000'000;
 constexpr std::int64_t overdue_ns = 1'000'000;
 constexpr std::int64_t rescue_ns = 2'000'000;
 constexpr std::int64_t hog_overdue_slices = 4;
-constexpr int claim_turns = 64;
 constexpr int computes = -2;  // in the place of a system call
 constexpr std::int64_t patience = 3;
-constexpr std::int64_t two_ticks_ns =
-    10'000'000;  // of a kernel with 250 in a second; most have more
+constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
 
 // Somebody takes care of what waits.
 bool somebody_is_free() noexcept { return is_any_idle() || sched.idle.searching_hint() != 0; }
@@ -130,9 +128,9 @@ void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
   if (retake(p, detach_cause::hog)) out_.acted = true;
 }
 
-void watch::report(processor&, sight& s, std::int64_t now) noexcept {
+void watch::report(sight& s, std::int64_t now) noexcept {
   const std::int64_t limit = base::env().stall.count();
-  if (limit == 0 || s.is_reported) return;
+  if (s.is_reported) return;
   if (now - s.since_ns < limit) {
     again_at(s.since_ns + limit);
     return;
@@ -178,7 +176,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
       if (!s.is_hog) out_.all_stuck = false;
     }
   }
-  if (base::env().stall.count() != 0) report(p, s, now);
+  if (base::env().stall.count() != 0) report(s, now);
   const std::uint32_t calls = m->calls.load(std::memory_order_relaxed);
   if (calls != s.calls) {
     s.calls = calls;

@@ -51,7 +51,7 @@ class watch {
   bool seems_blocked(sight& s, std::int64_t now) noexcept;
   void arm(processor& p, sight& s, std::int64_t now) noexcept;
   void preempt(processor& p, sight& s, std::int64_t now) noexcept;
-  void report(processor& p, sight& s, std::int64_t now) noexcept;
+  void report(sight& s, std::int64_t now) noexcept;
   void rescue(std::int64_t now) noexcept;
   void lend(std::int64_t now) noexcept;
   void again_at(std::int64_t when_ns) noexcept;
