@@ -72,7 +72,7 @@ int system_call_of(pid_t thread) noexcept {
 
 constexpr std::uint64_t reset_on_fork = 1;
 
-void ask_for_slice(pid_t thread, std::int64_t slice_ns) noexcept {
+void ask_for_slice(pid_t thread, std::int64_t slice_ns, slice_for whom) noexcept {
   struct {
     std::uint32_t size;
     std::uint32_t policy;
@@ -88,7 +88,9 @@ void ask_for_slice(pid_t thread, std::int64_t slice_ns) noexcept {
   if (::syscall(SYS_sched_getattr, thread, &attributes, sizeof attributes, 0) != 0) return;
   // Somebody has other plans, or the next line would undo them in child processes.
   if (attributes.policy != SCHED_OTHER || attributes.nice < 0) return;
-  attributes.flags |= reset_on_fork;  // not for threads and processes that others start
+  if (whom == slice_for::itself) {
+    attributes.flags |= reset_on_fork;  // not for threads and processes that others start
+  }
   attributes.runtime = static_cast<std::uint64_t>(slice_ns);
   ::syscall(SYS_sched_setattr, thread, &attributes, 0);  // refused by kernels before 6.12
 }

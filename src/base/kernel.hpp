@@ -23,6 +23,9 @@ int system_call_of(pid_t thread) noexcept;
 
 // Asks for a time slice for a thread of this process (0: the calling one). One with a short slice
 // gets a core soon after it wakes, ahead of those with longer ones. 0: as long as the kernel likes.
-void ask_for_slice(pid_t thread, std::int64_t slice_ns) noexcept;
+// children_too: threads that it starts begin with the same.
+enum class slice_for : std::uint8_t { itself, children_too };
+void ask_for_slice(pid_t thread, std::int64_t slice_ns,
+                   slice_for whom = slice_for::itself) noexcept;
 
 }  // namespace weft::base

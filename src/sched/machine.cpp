@@ -324,6 +324,7 @@ void make_numb(processor* p, int error) noexcept {
 }
 
 void* starter_main(void*) {
+  base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
   for (;;) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     for (;;) {

@@ -338,7 +338,9 @@ TEST_F(handoff, two_hundred_sleepers_sleep_together) {
   const auto took = steady::now() - start;
   EXPECT_GE(took, 100ms);
   EXPECT_LT(took, 2s * scaled(1, 5));  // one after the other: 20 s
-  EXPECT_GE(grown(before, "detach.blocked"), 100u);
+  // Where threads start slowly, those that come back meanwhile take the processors that wait for
+  // one.
+  EXPECT_GE(grown(before, "detach.blocked"), static_cast<std::uint64_t>(100 / scaled(1, 5)));
 }
 
 // Nobody wants the processor: it stays where it is.
