@@ -8,7 +8,7 @@ NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-ci run test test-debug test-asan test-tsan test-aarch64 test-aarch64-core \
-	test-clang bench format format-check tidy clean
+	test-clang fuzz bench format format-check tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,15 @@ test-aarch64-core: setup-ci ## the tests that say most about aarch64, under qemu
 test-clang: setup-ci ## the same, with clang++-19
 	$(call build,clang)
 	ctest --preset clang --parallel $(TEST_JOBS)
+
+# Inputs that fail are left in build/fuzz; what is new goes to build/fuzz/corpus.
+FUZZ_SECONDS ?= 60
+fuzz: setup-ci ## feed the HTTP server random bytes for FUZZ_SECONDS (60)
+	$(call build,fuzz,http_fuzz)
+	mkdir -p build/fuzz/corpus/http
+	cd build/fuzz && tests/fuzz/http_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=8192 \
+		-rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -verbosity=1 \
+		corpus/http $(CURDIR)/tests/fuzz/corpus/http
 
 bench: setup ## measure weft beside other runtimes
 	$(call build,release)

@@ -22,6 +22,7 @@ LAYERS = [
     {"sched"},
     {"sync", "chan"},
     {"context", "time"},
+    {"io"},
     {"net", "os", "debug", "http"},
     {"test"},
 ]

@@ -235,6 +235,8 @@ class parser {
       set_period(item, value, result_.slice);
     } else if (key == "stall") {
       set_period(item, value, result_.stall);
+    } else if (key == "iouring") {
+      set_flag(item, value, result_.io_uring);
     } else if (key == "seed") {
       const bool hex = value.size() > 2 && value[0] == '0' && to_lower(value[1]) == 'x';
       const auto n = hex ? hex_number(value.substr(2)) : whole_number(value);

@@ -35,6 +35,7 @@ struct settings {
   int preempt_signal = 0;                          // preemptsignal=23; 0: the runtime chooses
   std::chrono::nanoseconds slice{std::chrono::milliseconds{10}};  // slice=10ms
   std::chrono::nanoseconds stall{0};                              // stall=50ms; 0: no reports
+  bool io_uring = true;                                           // iouring=0
   std::optional<std::uint64_t> seed;  // seed=42, also 0x2a; not set: a random one
 
   bool operator==(const settings&) const = default;

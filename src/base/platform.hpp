@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/futex.hpp"
+#include "base/interrupt.hpp"
 #include "base/membarrier.hpp"
 
 #include <atomic>
@@ -44,6 +45,8 @@ struct platform {
   static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
     base::futex_wake(word, count);
   }
+  // Wakes who sleeps in the poller.
+  static void interrupt() noexcept { interrupt_poller(); }
 };
 
 }  // namespace weft::base

@@ -7,6 +7,8 @@
 //   machines        each of them sleeps without a deadline and has no token; so no goroutine runs,
 //                   and none is in a blocking call
 //   queues, timers  are empty
+//   descriptors     nobody waits for one
+//   services        have nobody to wake
 //   plain threads   the process has no threads but ours and those that wait in weft, without a
 //                   deadline
 //   signals         nobody has installed a handler for one that comes from outside
@@ -17,12 +19,14 @@
 // were asleep at the instant between the two looks, and nobody was left to wake anybody.
 #include "base/clock.hpp"
 #include "base/sanitizer.hpp"
+#include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
 #include <mutex>
 #include <unistd.h>
@@ -46,6 +50,36 @@ std::uint64_t count_threads() noexcept {
   const char* at = std::strrchr(text, ')');
   for (int field = 0; field < 18 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
+}
+
+// Returns: how many of them are the kernel's own, which do what io_uring is asked for. While it is
+// asked for nothing, they wake nobody.
+std::uint64_t count_kernel_workers() noexcept {
+  if (!sched.has_ring.load(std::memory_order_relaxed)) return 0;
+  const int tasks = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (tasks < 0) return 0;
+  std::uint64_t found = 0;
+  alignas(dirent64) char entries[4096];
+  for (ssize_t n = 0; (n = ::getdents64(tasks, entries, sizeof entries)) > 0;) {
+    for (ssize_t at = 0; at < n;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      if (entry->d_name[0] == '.') continue;
+      char path[32];
+      char* end = path;
+      for (const char* c = entry->d_name; *c != '\0' && end < path + 20; ++c) *end++ = *c;
+      std::memcpy(end, "/comm", sizeof "/comm");
+      const int name = ::openat(tasks, path, O_RDONLY | O_CLOEXEC);
+      if (name < 0) continue;
+      char text[4];
+      if (::read(name, text, sizeof text) == sizeof text && std::memcmp(text, "iou-", 4) == 0) {
+        ++found;
+      }
+      ::close(name);
+    }
+  }
+  ::close(tasks);
+  return found;
 }
 
 // Whether a signal from outside would run code of somebody else's.
@@ -107,7 +141,8 @@ bool looks_deadlocked() noexcept {
          sched.idle_count.load(std::memory_order_relaxed) >=
              sched.procs.load(std::memory_order_relaxed) &&
          !sched.stopping.load(std::memory_order_relaxed) && earliest_timer_hint() == base::never &&
-         !work_waits_hint();
+         !work_waits_hint() && !the_poller.is_waited_for() &&
+         sched.service_waits.load(std::memory_order_relaxed) == 0;
 }
 
 bool is_deadlocked() noexcept {
@@ -117,7 +152,8 @@ bool is_deadlocked() noexcept {
       sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has one of its own
   const std::uint64_t in_weft = first.thread_sleeps - first.thread_wakes;
   const bool nobody_else =
-      count_threads() == first.machines + services + in_weft && !signals_are_handled();
+      count_threads() == first.machines + services + in_weft + count_kernel_workers() &&
+      !signals_are_handled();
   return nobody_else && looks_deadlocked() && look_at_all() == first;
 }
 

@@ -33,6 +33,7 @@
 #include "base/clock.hpp"
 #include "sched/choice.hpp"
 #include "sched/pick.hpp"
+#include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
@@ -49,8 +50,11 @@ constexpr std::uint32_t fair_period_timers = 16;  // while timers are pending, t
 constexpr std::int64_t hog_period_slices = 3;
 constexpr std::int64_t fresh_age_max_ns = 1'000'000;
 constexpr std::size_t batch_max = 128;
+constexpr std::int64_t poll_period_ns = 50'000;  // in passing, while there is other work
 
 constexpr std::int64_t patience_min_ns = 5'000;
+// With one that has just polled, whose goroutines spend microseconds in system calls each.
+constexpr std::int64_t patience_io_ns = 100'000;
 constexpr std::int64_t patience_max_ns = 320'000;
 constexpr std::int64_t look_period_ns = 5'000;
 constexpr std::int64_t search_min_ns = 5'000;
@@ -241,9 +245,12 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
     seen.fresh_epoch = fresh.epoch;
     seen.fresh_since_ns = now;
   }
-  const bool stuck = now - seen.picks_since_ns >= p.patience_ns;
-  const bool aged = (ready.size() != 0 && now - seen.ready_since_ns >= 4 * p.patience_ns) ||
-                    (fresh.size() != 0 && now - seen.fresh_since_ns >= 4 * p.patience_ns);
+  const std::int64_t patience_ns = the_poller.is_anothers(p, now) && the_poller.is_owner(victim)
+                                       ? std::max(p.patience_ns, patience_io_ns)
+                                       : p.patience_ns;
+  const bool stuck = now - seen.picks_since_ns >= patience_ns;
+  const bool aged = (ready.size() != 0 && now - seen.ready_since_ns >= 4 * patience_ns) ||
+                    (fresh.size() != 0 && now - seen.fresh_since_ns >= 4 * patience_ns);
   if (!stuck && !aged) return nullptr;
   seen.valid = false;  // begin anew after a theft, also a failed one
   return rob(p, victim, stuck);
@@ -308,6 +315,9 @@ goroutine* pick_fair(processor& p) noexcept {
   // And those of one other processor, which may be retired, or compute and not look at its own.
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   the_scheduler.processors[p.fair_turn % procs].load(std::memory_order_relaxed)->timers.run(now);
+  if (now - the_poller.last_poll_ns() > poll_period_ns && the_poller.poll_for(p) != 0) {
+    work_made(this_machine());
+  }
   p.until_fair = p.timers.earliest_hint() == base::never ? fair_period : fair_period_timers;
   watch_fresh(p, now);
   const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
@@ -382,6 +392,9 @@ goroutine* search(machine* m) noexcept {
     if (the_scheduler.stopping.load(std::memory_order_relaxed)) stop_here();
     run_timers(now);
     goroutine* g = pick(p);
+    if (g == nullptr && !the_poller.is_anothers(p, now) && the_poller.poll_for(p) != 0) {
+      g = p.ready.pop_front();
+    }
     if (g == nullptr) g = consider_overflow(p, now);
     if (g == nullptr) g = look_at_victims(m, now);
     m->told_of = nullptr;

@@ -90,7 +90,9 @@ machine* after_detach_locked(machine* m, processor& p, detach_cause why) noexcep
   m->last_p = &p;
   m->is_hog = why == detach_cause::hog || why == detach_cause::loan;
   p.holder.store(nullptr, std::memory_order_relaxed);  // what comes next publishes it
-  if (why != detach_cause::loan) return pass_on_locked(&p);
+  if (why != detach_cause::loan || p.retiring.load(std::memory_order_relaxed)) {
+    return pass_on_locked(&p);
+  }
   end_loan_of_locked(p);
   m->lent = &p;
   p.lender.store(m, std::memory_order_relaxed);
@@ -302,7 +304,8 @@ using namespace weft::sched;
 
 void begin_blocking() noexcept {
   machine* m = this_machine();
-  if (m == nullptr) return;
+  // When the process ends nobody else runs; the processor would not come back.
+  if (m == nullptr || sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return;
   m = enter(m);
   if (!give_up_seat(m)) stop_here();
   m->g->set_status(state::blocking);

@@ -35,7 +35,9 @@
 //   token.
 #include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/interrupt.hpp"
 #include "sched/pick.hpp"
+#include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
@@ -71,11 +73,23 @@ void remove_spare_locked(machine* m) noexcept {
   --sched.spare_count;
 }
 
+// Best one with a thread that does nothing else; else the one whose machine attends to the poller;
+// else one for which a thread has to be made.
 processor* find_idle_locked(processor::idleness how) noexcept {
+  processor* second = nullptr;
+  processor* third = nullptr;
   for (processor* p = sched.idle_head; p != nullptr; p = p->idle_next) {
-    if (p->idle == how) return p;
+    if (p->idle != how) continue;
+    const machine* const holder = p->holder.load(std::memory_order_relaxed);
+    if (holder == nullptr && sched.spare_head == nullptr) {
+      second = p;
+    } else if (holder != nullptr && holder == sched.polling) {
+      third = p;
+    } else {
+      return p;
+    }
   }
-  return nullptr;
+  return third != nullptr ? third : second;
 }
 
 // Takes an idle processor for a search that is counted already. Returns: whom to wake.
@@ -120,6 +134,25 @@ void wake(machine* m) noexcept {
 
 }  // namespace
 
+namespace {
+
+// A processor that waits for a thread, in vain or not. A search is counted for it.
+processor* take_waiting_locked() noexcept {
+  if (processor* const p = take_starting_locked()) return p;
+  processor* const p = find_idle_locked(processor::idleness::numb);
+  if (p == nullptr || !sched.idle.try_search(processors_max)) return nullptr;
+  remove_idle_locked(p);
+  return p;
+}
+
+void hold_locked(machine* m, processor* p) noexcept {
+  m->p = p;
+  m->searching = true;
+  p->holder.store(m, std::memory_order_release);
+}
+
+}  // namespace
+
 machine* keep_time_locked() noexcept {
   return timekeeping_needed_locked() ? pass_timekeeping_locked() : nullptr;
 }
@@ -127,6 +160,7 @@ machine* keep_time_locked() noexcept {
 void look_for_others() noexcept {
   base::heavy_barrier();  // [W1]
   if (work_waits_hint() || urgent_work_hint(base::now_ns())) wake_for_inbox();
+  attend_poller();  // poller.hpp, P1
 }
 
 void add_idle_locked(processor* p, processor::idleness how) noexcept {
@@ -161,6 +195,10 @@ machine* dismiss_sleeper_locked(processor* p) noexcept {
   if (sleeper == nullptr) return nullptr;
   p->holder.store(nullptr, std::memory_order_release);
   sleeper->p = nullptr;
+  if (processor* const other = take_waiting_locked()) {
+    hold_locked(sleeper, other);
+    return sleeper;
+  }
   add_spare_locked(sleeper);  // asleep already
   return sched.keeper == sleeper ? pass_timekeeping_locked() : nullptr;
 }
@@ -170,24 +208,25 @@ machine* staff_locked(processor* p) noexcept {
   if (m == nullptr && sched.spare_head != nullptr) {
     m = sched.spare_head;
     remove_spare_locked(m);
-    m->p = p;
-    p->holder.store(m, std::memory_order_release);
   }
   if (m != nullptr) {
-    m->searching = true;
+    hold_locked(m, p);
     return m;
   }
   if (!sched.has_starter) {
     sched.idle.end_search();
     return idle_without_thread_locked(p);
   }
-  p->idle_next = sched.starting;
-  sched.starting = p;
+  processor** last = &sched.starting;  // first come, first served
+  while (*last != nullptr) last = &(*last)->idle_next;
+  *last = p;
+  p->idle_next = nullptr;
   if (sched.starting_count++ == 0) {
     sched.starting_since_ns.store(base::now_ns(), std::memory_order_relaxed);
   }
   sched.starter_word.fetch_add(1, std::memory_order_release);
   base::futex_wake(sched.starter_word, 1);
+  note_activity();  // if the thread does not come, the monitor sees to that
   return nullptr;
 }
 
@@ -347,6 +386,26 @@ bool should_doze(const machine* m) noexcept {
   return !m->dozed || work_waits_hint();
 }
 
+// Sleeps in the poller until `until_ns`, an event, or a token. Returns: whether it has got a token.
+bool sleep_in_poller(machine* m, std::int64_t until_ns, goroutine_list& found) noexcept {
+  m->is_asleep.store(true, std::memory_order_release);
+  const bool token = m->sleep.wait_elsewhere([&] { the_poller.poll(until_ns, found); });
+  count_nap(m);
+  m->is_asleep.store(false, std::memory_order_release);
+  return token;
+}
+
+// Queues what the poller found: here, or for others if the processor is gone.
+void queue_found(machine* m, goroutine_list& found) noexcept {
+  while (goroutine* const g = found.pop_front()) {
+    if (m->p != nullptr) {
+      push_ready(*m->p, g);
+    } else {
+      inject(g);
+    }
+  }
+}
+
 }  // namespace
 
 void sleep_for_grant(machine* m, void (*lie_down)()) noexcept {
@@ -381,6 +440,15 @@ bool sleep_idle(machine* m) noexcept {
     sched.keeper = m;
     sched.keeper_until_ns = until;
   }
+  // poller.hpp, P1
+  const bool is_last = sched.idle_count.load(std::memory_order_relaxed) >=
+                       sched.procs.load(std::memory_order_relaxed);
+  const bool polls =
+      (is_last || !the_poller.is_anothers(*p, base::now_ns())) && the_poller.try_attend();
+  if (polls) {
+    sched.polling = m;
+    the_poller.note_owner(*p);
+  }
   sched.lock.unlock();
 
   base::heavy_barrier();  // [W1]
@@ -388,8 +456,11 @@ bool sleep_idle(machine* m) noexcept {
   const bool stay_awake = (!doze && work_waits_hint()) || urgent_work_hint(now);
   if (doze) until = std::min(until, now + doze_ns);
   bool token = false;
+  goroutine_list found;
   if (!stay_awake) {
-    if (until == base::never) {
+    if (polls) {
+      token = sleep_in_poller(m, until, found);
+    } else if (until == base::never) {
       sleep(m);
       token = true;
     } else {
@@ -400,6 +471,10 @@ bool sleep_idle(machine* m) noexcept {
 
   machine* keeper = nullptr;
   sched.lock.lock();
+  if (polls) {
+    sched.polling = nullptr;
+    the_poller.leave();
+  }
   if (!token && m->p == p && p->idle != processor::idleness::busy) {
     remove_idle_locked(p);  // I2: nobody has taken it
     if (sched.keeper == m) sched.keeper = nullptr;
@@ -407,6 +482,8 @@ bool sleep_idle(machine* m) noexcept {
     // Its processor was taken away while it slept: it goes on sleeping as a spare machine.
     WEFT_ASSERT(!token);
     sched.lock.unlock();
+    queue_found(m, found);
+    if (polls) attend_poller();
     if (stay_awake) look_for_others();  // what the last look saw was this one's to run
     return wait_as_spare(m);
   } else {
@@ -419,6 +496,7 @@ bool sleep_idle(machine* m) noexcept {
   }
   sched.lock.unlock();
   wake(keeper);
+  queue_found(m, found);
   note_activity();
   return true;
 }
@@ -431,14 +509,25 @@ bool sleep_spare(machine* m) noexcept {
     m->searching = false;
     sched.idle.end_search();
   }
-  add_spare_locked(m);
-  // A wake-up that found no machine, perhaps a moment ago, left its processor numb: here is one.
-  const bool wanted = find_idle_locked(processor::idleness::numb) != nullptr;
-  machine* const keeper = wanted ? keep_time_locked() : nullptr;  // I3; perhaps this one
+  processor* const p = take_waiting_locked();
+  if (p != nullptr) {
+    hold_locked(m, p);
+  } else {
+    add_spare_locked(m);
+  }
   sched.lock.unlock();
-  wake(keeper);
-  if (searched || wanted) look_for_others();
-  return wait_as_spare(m);
+  if (p == nullptr) {
+    if (searched) {
+      look_for_others();
+    } else {
+      attend_poller();  // poller.hpp, P1
+    }
+    return wait_as_spare(m);
+  }
+  m->chair.reclaim();
+  m->chair.forget_plea();
+  note_activity();
+  return true;
 }
 
 void release_processor(machine* m) noexcept {
@@ -490,16 +579,39 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept {
   if (searched) look_for_others();
 }
 
+void attend_poller() noexcept {
+  // Whoever lay down before the caller had the lock, which it has had, is seen to have left.
+  if (the_poller.is_attended() || !the_poller.is_waited_for()) return;
+  machine* woken = nullptr;
+  sched.lock.lock();
+  if (!the_poller.is_attended() && the_poller.is_waited_for()) {
+    processor* p = find_idle_locked(processor::idleness::listening);
+    if (p == nullptr) p = find_idle_locked(processor::idleness::numb);
+    if (p != nullptr && sched.idle.try_search(processors_max)) woken = rouse_locked(p);
+  }
+  sched.lock.unlock();
+  wake(woken);
+}
+
 void dismiss_keeper() noexcept {
   machine* woken = nullptr;
+  machine* poller = nullptr;
   sched.lock.lock();
   processor* const p = sched.keeper != nullptr ? sched.keeper->p : nullptr;
   if (p != nullptr && p->idle != processor::idleness::busy &&
       earliest_timer_hint() == base::never && sched.idle.try_search(processors_max)) {
     woken = rouse_locked(p);
   }
+  processor* const q = sched.polling != nullptr ? sched.polling->p : nullptr;
+  if (q != nullptr && q->idle != processor::idleness::busy && !the_poller.is_waited_for() &&
+      sched.idle.try_search(processors_max)) {
+    poller = rouse_locked(q);
+  } else if (sched.polling != nullptr && q == nullptr && !the_poller.is_waited_for()) {
+    base::interrupt_poller();  // a spare machine: goes to sleep among the others
+  }
   sched.lock.unlock();
   wake(woken);
+  wake(poller);
 }
 
 void keep_time() noexcept {

@@ -10,7 +10,9 @@
 //                 meanwhile like an idle processor (idle_state.hpp): who makes work wakes it
 //   until woken   while all processors are idle (after some 3 ms)
 //
-// While no processor picks, nobody looks at the timers: then it wakes when the next one is due.
+// While no processor picks, nobody looks at the timers: then it wakes when the next one is due. And
+// nobody looks after the poller: if no machine sleeps there the monitor does, or, when it is about
+// to be gone for short, looks in passing.
 //
 // Once a second, while goroutines run: it gives the pages of stacks that have long been idle back
 // to the system, lets max_procs() follow the CPU limit, and tries again to find threads for
@@ -20,7 +22,9 @@
 // anybody is left who could run (deadlock.cpp), and then ever more rarely while all are idle.
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
+#include "base/interrupt.hpp"
 #include "base/kernel.hpp"
+#include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/watch.hpp"
 
@@ -37,6 +41,7 @@ scheduler& sched = the_scheduler;
 constexpr std::int64_t round_ns = 1'000'000'000;
 constexpr std::int64_t stack_idle_ns = 1'000'000'000;
 constexpr int quiet_rounds_max = 3;
+constexpr std::int64_t retry_ns = 10'000'000;
 
 constexpr std::int64_t period_min_ns = 20'000;
 constexpr std::int64_t period_busy_ns = 500'000;
@@ -44,9 +49,10 @@ constexpr std::int64_t period_calm_ns = 10'000'000;
 constexpr std::int64_t period_nap_ns = 2'000'000;  // the last one before the deep sleep
 constexpr int eager_looks = 50;
 constexpr std::int64_t own_slice_ns = 100'000;
+constexpr std::int64_t unattended_ns = 200'000;
 
 // poked: to look at once.
-enum : std::uint32_t { awake, poked, deep_sleep };
+enum : std::uint32_t { awake, poked, deep_sleep, in_poller };
 
 void give_back_stacks() noexcept {
   while (stack::central().give_back(base::now_ns(), stack_idle_ns) >= stack::pool::give_back_max) {
@@ -81,6 +87,30 @@ void sleep_lightly(std::int64_t deadline_ns) noexcept {
          base::now_ns() < deadline_ns) {
     base::futex_wait_until(sched.monitor_word, awake, deadline_ns);
   }
+}
+
+void poll_until(std::int64_t deadline_ns) noexcept {
+  goroutine_list found;
+  the_poller.poll(deadline_ns, found);
+  the_poller.leave();
+  while (goroutine* const g = found.pop_front()) inject(g);
+}
+
+// The same as sleep_lightly, in the poller. Requires: attends.
+void sleep_in_poller(std::int64_t deadline_ns) noexcept {
+  std::uint32_t word = awake;
+  const bool sleeps = sched.monitor_word.compare_exchange_strong(
+      word, in_poller, std::memory_order_acq_rel, std::memory_order_relaxed);
+  poll_until(sleeps ? deadline_ns : 0);
+  word = in_poller;
+  sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_relaxed);
+}
+
+// Nobody has looked at the poller for a while. Who sleeps with a processor does that better.
+void look_at_poller(std::int64_t now_ns) noexcept {
+  if (now_ns - the_poller.last_poll_ns() < unattended_ns || !the_poller.try_attend()) return;
+  poll_until(0);
+  attend_poller();
 }
 
 // Until a machine wakes up, until poked, or until `deadline_ns`.
@@ -208,6 +238,7 @@ void* monitor_main(void*) {
   pace step;
   int quiet_rounds = 0;
   std::int64_t next_round_ns = base::now_ns() + round_ns;
+  std::int64_t next_retry_ns = base::never;
   for (;;) {
     if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
     std::int64_t now = base::now_ns();
@@ -218,14 +249,22 @@ void* monitor_main(void*) {
     bool deep = false;
     bool listens = false;
     bool all_stuck = false;
+    bool is_alone = false;  // nobody else has looked after anything for a while
     if (idle) {
       deep = step.note_idle();
       if (!deep) until = std::min(until, now + step.period_ns());
     } else {
       const watch::outcome seen = eyes.look(now);
       step.note(seen);
+      if (seen.rescued) next_retry_ns = now + retry_ns;
+      if (now >= next_retry_ns) {
+        next_retry_ns = base::never;
+        retry_numb_processors();
+      }
+      until = std::min(until, next_retry_ns);
       until = std::min({until, now + step.period_ns(), seen.look_again_ns});
       all_stuck = seen.all_stuck;
+      is_alone = seen.all_stuck && now - seen.since_ns >= unattended_ns;
       if (all_stuck) until = std::min(until, earliest_timer_hint());
       until = std::max(until, now + period_min_ns);
       listens = step.is_long();
@@ -237,7 +276,11 @@ void* monitor_main(void*) {
     if (deep) {
       sleep_deeply(until);
       step.reset();
+    } else if (is_alone && the_poller.try_attend()) {
+      sleep_in_poller(until);
+      attend_poller();
     } else {
+      if (!idle) look_at_poller(now);
       sleep_lightly(until);
     }
     if (listens) stop_listening();
@@ -268,7 +311,10 @@ void note_activity() noexcept {
 }
 
 void poke_monitor() noexcept {
-  if (sched.monitor_word.exchange(poked, std::memory_order_seq_cst) != poked) {
+  const std::uint32_t before = sched.monitor_word.exchange(poked, std::memory_order_seq_cst);
+  if (before == in_poller) {
+    base::interrupt_poller();
+  } else if (before != poked) {
     base::futex_wake(sched.monitor_word, 1);
   }
 }

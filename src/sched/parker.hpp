@@ -8,6 +8,8 @@
 //       was token: done                        was sleeping: futex_wake
 //     futex_wait while sleeping
 //
+// Instead of on the futex the waiter may sleep elsewhere, in the poller: the waker interrupts that.
+//
 // [K1] Both sides exchange, so one of them sees the other: either the waiter finds the token, or
 // the waker finds it sleeping. tests/model/parker_test.cpp.
 //
@@ -65,11 +67,26 @@ class basic_parker {
     return consume();  // a token that comes at the last instant counts
   }
 
+  // The same, asleep in block(), which an interrupt ends, now or when it begins; or anything else.
+  template <class F>
+  bool wait_elsewhere(F&& block) noexcept {
+    if (word_.exchange(sleeping_elsewhere, std::memory_order_acq_rel) != token) {  // [K1]
+      block();
+      return consume();
+    }
+    consume();
+    return true;
+  }
+
   // Lets the waiter go on, now or at its next wait(). Returns: whether it ended a wait without a
   // deadline.
   bool wake() noexcept {
     const std::uint32_t before = word_.exchange(token, std::memory_order_acq_rel);  // [K1] [K2]
-    if (before >= sleeping) Platform::futex_wake(word_, 1);
+    if (before == sleeping_elsewhere) {
+      Platform::interrupt();
+    } else if (before >= sleeping) {
+      Platform::futex_wake(word_, 1);
+    }
     return before == sleeping_for_ever;
   }
 
@@ -79,7 +96,7 @@ class basic_parker {
   }
 
  private:
-  enum : std::uint32_t { empty, token, sleeping, sleeping_for_ever };
+  enum : std::uint32_t { empty, token, sleeping, sleeping_for_ever, sleeping_elsewhere };
 
   // An exchange, not a store: a store could linger and wipe out the token of a wake-up that comes
   // after the waiter has looked at the world again.

@@ -30,6 +30,7 @@
 #include "base/backtrace.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
+#include "base/ignore_signal.hpp"
 #include "base/kernel.hpp"
 #include "sched/counters.hpp"
 #include "sched/pick.hpp"
@@ -52,6 +53,7 @@ constexpr std::int64_t try_again_cpu_ns = 500'000;
 
 int the_signal = 0;  // 0: no pausing. Written once, before the first machine.
 struct sigaction previous;
+std::atomic<signal_listener> listener{nullptr};  // of what is not ours; before `previous`
 
 // Whether the processor goes to somebody who is paused, so that there are no more of them.
 bool takes_anothers_place(const processor* p) noexcept {
@@ -174,7 +176,9 @@ WEFT_NO_TSAN int set_timer(int id, std::int64_t cpu_ns) noexcept {
 }
 
 void forward(int signal, siginfo_t* info, void* ucontext) {
-  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
+  if (const signal_listener l = listener.load(std::memory_order_acquire)) {
+    l(signal, info, ucontext);
+  } else if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
     previous.sa_sigaction(signal, info, ucontext);
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
@@ -234,8 +238,18 @@ void install_preemption() noexcept {
 
 bool can_pause() noexcept { return the_signal != 0; }
 
+bool is_preemption_signal(int signal) noexcept { return signal == the_signal; }
+
+bool listen_to_preemption_signal(int signal, signal_listener l) noexcept {
+  if (signal != the_signal) return false;
+  listener.store(l, std::memory_order_release);  // the listener's own state is there
+  return true;
+}
+
 bool is_only_ours(int signal, const struct sigaction& action) noexcept {
+  if (signal == SIGPIPE && action.sa_handler == &base::ignore_signal) return true;
   return signal == the_signal && action.sa_sigaction == &on_signal &&
+         listener.load(std::memory_order_relaxed) == nullptr &&
          (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN);
 }
 

@@ -63,10 +63,11 @@ struct alignas(64) processor {
   std::uint64_t ids_end = 0;
   std::atomic<std::uint64_t> started{0};  // num_goroutine sums these over all processors
   std::atomic<std::uint64_t> ended{0};
-  std::uint32_t until_fair = 61;  // picks until the next one that is fair to everybody
-  std::uint32_t fair_turn = 0;    // who is looked at first then
-  std::size_t overflow_owed = 0;  // goroutines it let overflow and has not taken back
-  std::int64_t lock_wait_ns = 0;  // spent waiting for channels that others were using
+  std::atomic<std::uint64_t> io_waits{0};  // how often one parked for a descriptor (poller.cpp)
+  std::uint32_t until_fair = 61;           // picks until the next one that is fair to everybody
+  std::uint32_t fair_turn = 0;             // who is looked at first then
+  std::size_t overflow_owed = 0;           // goroutines it let overflow and has not taken back
+  std::int64_t lock_wait_ns = 0;           // spent waiting for channels that others were using
   std::int64_t slice_start_ns = 0;
   std::atomic<std::int64_t> hog_turn_ns{0};  // when it last took a hog from the global queue
   std::uint64_t oldest_fresh = 0;            // front of `fresh` when it was last looked at, and

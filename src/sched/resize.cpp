@@ -77,6 +77,7 @@ bool is_retired(processor* p) noexcept {
 void retire(processor* p) noexcept {
   for (int turn = 0; !is_retired(p); ++turn) {
     if (retake(*p, detach_cause::resize)) return;
+    if (sched.stopping.load(std::memory_order_relaxed)) return;  // nobody gives it up any more
     if (turn > 10) base::yield_thread();
   }
 }
@@ -98,21 +99,22 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   sched.lock.lock();
   const std::uint32_t before = sched.procs.load(std::memory_order_relaxed);
   sched.procs.store(n, std::memory_order_relaxed);
-  machine* keeper = nullptr;
   for (std::uint32_t i = 0; i < made; ++i) {
     processor* const p = sched.processors[i].load(std::memory_order_relaxed);
     if (i < n) {
       revive_locked(p);
     } else if (!p->retired) {
-      if (machine* const woken = retire_unused_locked(p)) keeper = woken;
+      // Each of them, and at once: there may be one for every processor. A sleeper that was given
+      // another to hold waits for nothing but this.
+      if (machine* const woken = retire_unused_locked(p)) woken->sleep.wake();
     }
   }
   sched.lock.unlock();
-  if (keeper != nullptr) keeper->sleep.wake();
   for (std::uint32_t i = n; i < made; ++i) {
     retire(sched.processors[i].load(std::memory_order_relaxed));
   }
   keep_time();            // idle.cpp, I5
+  attend_poller();        // poller.hpp, P1
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
   if (before != 0 && (work_waits_hint() || urgent_work_hint(0))) wake_for_inbox();
   return before;

@@ -47,6 +47,7 @@ struct scheduler {
   machine* spare_head = nullptr;     // guarded by lock: machines that sleep without a processor
   std::uint32_t spare_count = 0;     // guarded by lock
   machine* keeper = nullptr;         // guarded by lock: sleeps until the earliest timer
+  machine* polling = nullptr;        // guarded by lock: sleeps in the poller
   std::int64_t keeper_until_ns = 0;  // guarded by lock: the earliest timer when it went to sleep
   machine* free_machines = nullptr;  // guarded by lock: records of threads that have ended
   std::uint32_t machines = 0;        // guarded by lock: live threads
@@ -70,6 +71,8 @@ struct scheduler {
   // For deadlock.cpp.
   std::atomic<std::uint32_t> runs{0};           // calls of weft::run in progress
   std::atomic<std::uint32_t> services{0};       // threads of ours that are not machines
+  std::atomic<std::uint32_t> service_waits{0};  // goroutines that one of those is going to wake
+  std::atomic<bool> has_ring{false};            // io_uring has threads in this process, too
   std::atomic<std::uint64_t> thread_sleeps{0};  // of plain threads in weft, without a deadline,
   std::atomic<std::uint64_t> thread_wakes{0};   // and how many of them have ended
 };
@@ -213,6 +216,8 @@ void give_processor(machine* m, machine* to, goroutine* g) noexcept;
 void dismiss_keeper() noexcept;
 // Sees to it that somebody wakes up for the earliest timer.
 void keep_time() noexcept;
+// Sees to it that somebody sleeps in the poller if all sleep (poller.hpp, P1).
+void attend_poller() noexcept;
 machine* keep_time_locked() noexcept;  // Returns: whom to wake, or null.
 // Takes a processor out of circulation. Requires: the lock, and the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
@@ -305,6 +310,11 @@ bool give_up_seat(machine* m) noexcept;
 void install_preemption() noexcept;
 // Whether hogs are paused; else their processors are only taken from them.
 bool can_pause() noexcept;
+bool is_preemption_signal(int signal) noexcept;
+// Somebody wants those of the preemption signal that are not the runtime's own; null: nobody does.
+// Returns: false, and does nothing, if `signal` is another one.
+using signal_listener = void (*)(int signal, siginfo_t* info, void* ucontext);
+bool listen_to_preemption_signal(int signal, signal_listener l) noexcept;
 // Whether the program has no use of its own for this signal.
 bool is_only_ours(int signal, const struct sigaction& action) noexcept;
 // Each machine's thread makes and deletes its own.

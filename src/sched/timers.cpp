@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/membarrier.hpp"
+#include "base/sanitizer.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -78,7 +79,10 @@ timer* timer_heap::drop_first() noexcept {
 
 void timer_heap::clear() noexcept {
   const std::lock_guard hold(lock_);
-  if (capacity_ != 0) ::munmap(entries_, capacity_ * sizeof(entry));
+  if (capacity_ != 0) {
+    base::sanitizer::unregister_root(entries_, capacity_ * sizeof(entry));
+    ::munmap(entries_, capacity_ * sizeof(entry));
+  }
   entries_ = nullptr;
   size_ = capacity_ = 0;
   publish_locked();
@@ -94,6 +98,9 @@ bool timer_heap::grow_locked() noexcept {
           : ::mremap(entries_, capacity_ * sizeof(entry), capacity * sizeof(entry), MREMAP_MAYMOVE);
   errno = saved;
   if (memory == MAP_FAILED) return false;
+  // A timer that nobody holds any more is kept by its entry alone.
+  if (capacity_ != 0) base::sanitizer::unregister_root(entries_, capacity_ * sizeof(entry));
+  base::sanitizer::register_root(memory, capacity * sizeof(entry));
   entries_ = static_cast<entry*>(memory);
   capacity_ = capacity;
   return true;

@@ -47,7 +47,8 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   const bool burst = now - last_block_ns_ < burst_ns;
   const std::int64_t still = burst ? still_burst_ns : still_ns;
   if (now - s.since_ns < still) {
-    again_at(s.since_ns + still);
+    // One that has just picked need not be looked at out of turn: most do so again.
+    if (now != s.since_ns) again_at(s.since_ns + still);
     return false;
   }
   if (now < s.probe_ns) {
@@ -176,6 +177,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
       if (!s.is_hog) out_.all_stuck = false;
     }
   }
+  out_.since_ns = std::max(out_.since_ns, s.since_ns);
   if (base::env().stall.count() != 0) report(s, now);
   const std::uint32_t calls = m->calls.load(std::memory_order_relaxed);
   if (calls != s.calls) {
@@ -250,7 +252,7 @@ void watch::rescue(std::int64_t now) noexcept {
     if (!any) break;
   }
   look_for_others();
-  out_.acted = true;
+  out_.acted = out_.rescued = true;
 }
 
 watch::outcome watch::look(std::int64_t now_ns) noexcept {

@@ -24,9 +24,11 @@ namespace weft::sched {
 class watch {
  public:
   struct outcome {
-    bool acted = false;      // a processor was taken, lent, or a hog was asked
-    bool moved = false;      // some processor has picked since the last look
-    bool all_stuck = false;  // every processor is held, and none has
+    bool acted = false;         // a processor was taken, lent, or a hog was asked
+    bool moved = false;         // some processor has picked since the last look
+    bool rescued = false;       // a processor did not get its thread in time
+    bool all_stuck = false;     // every processor is held, and none has
+    std::int64_t since_ns = 0;  // all of them at least since then
     std::int64_t look_again_ns = base::never;
   };
   outcome look(std::int64_t now_ns) noexcept;

@@ -32,6 +32,8 @@ void die_of_unlock(const char* what) noexcept {
 }
 
 void die_of_destruction(const char* what) noexcept {
+  // When the process ends, static objects go while those who wait for them have been stopped.
+  if (sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return;
   base::text message;
   message << "somebody waits for a " << what << " that is destroyed";
   base::fatal(message.view());

@@ -1,5 +1,6 @@
 // deadlock.cpp: programs in which nobody can go on, and some that only look like it: those print
 // "went on" and end with status 0.
+#include <weft/net.hpp>
 #include <weft/weft.hpp>
 
 #include <chrono>
@@ -95,7 +96,30 @@ void after_a_bound_goroutine_has_ended() {
   (void)weft::chan<int>().recv();
 }
 
+// A descriptor that nobody waits for wakes nobody.
+void with_an_open_socket() {
+  auto l = weft::net::listen("tcp", "127.0.0.1:0");
+  (void)weft::chan<int>().recv();
+}
+void after_a_socket_was_closed() {
+  auto l = weft::net::listen("tcp", "127.0.0.1:0");
+  weft::go([&] { (void)l->accept(); });
+  weft::this_goroutine::sleep_for(a_while / 3);
+  (void)l->close();
+  (void)weft::chan<int>().recv();
+}
+
 // ---- No deadlocks. ----
+
+void a_connection_may_come() {
+  auto l = weft::net::listen("tcp", "127.0.0.1:0");
+  std::thread calls([&] {
+    std::this_thread::sleep_for(a_while);
+    (void)weft::net::dial("tcp", l->addr().to_string());
+  });
+  calls.detach();
+  (void)l->accept();
+}
 
 void a_thread_sends() {
   weft::chan<int> c;
@@ -178,6 +202,9 @@ constexpr program programs[] = {
     {"after_a_thread_has_ended", &after_a_thread_has_ended},
     {"after_a_long_timer_was_stopped", &after_a_long_timer_was_stopped},
     {"after_a_bound_goroutine_has_ended", &after_a_bound_goroutine_has_ended},
+    {"with_an_open_socket", &with_an_open_socket},
+    {"after_a_socket_was_closed", &after_a_socket_was_closed},
+    {"a_connection_may_come", &a_connection_may_come},
     {"a_thread_sends", &a_thread_sends},
     {"a_thread_comes_back_twice", &a_thread_comes_back_twice},
     {"a_timer_is_set", &a_timer_is_set},

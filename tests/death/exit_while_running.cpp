@@ -31,6 +31,7 @@ class watched {
     while (std::chrono::steady_clock::now() < until) {
     }
     text_.reset();
+    weft::blocking([] {});  // nobody is left to hand the processor to
     // Needs the locks that a goroutine stopped at the wrong place would hold for ever.
     text_ = std::make_unique<std::string>(std::string(1000, 'x'));
     std::fprintf(stdout, "%zu\n", text_->size());
@@ -113,6 +114,15 @@ void start(std::string_view who) {
             early.use();
           }
         }
+      });
+    }
+  }
+  if (who == "acceptors") {  // hold a lock of the listener while they wait
+    static auto listener = weft::net::listen("tcp", "127.0.0.1:0");
+    for (int i = 0; i < 100; ++i) {
+      weft::go([] {
+        other->use();
+        (void)listener->accept();
       });
     }
   }

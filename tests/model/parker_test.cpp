@@ -113,6 +113,70 @@ void gone_after_wait(world& w) {
   w.thread("waker", [s] { (*s)->wake(); });
 }
 
+// The poller: interrupts stay until somebody sleeps there, and time may be up at any moment.
+template <class Platform>
+struct bell {
+  typename Platform::template atomic<std::uint32_t> rung{0};
+  bell() {
+    platform::on_interrupt = [this] {
+      rung.store(1, std::memory_order_release);
+      Platform::futex_wake(rung, 1);
+    };
+  }
+  void sleep() {
+    while (rung.load(std::memory_order_acquire) == 0) Platform::futex_wait(rung, 0);
+  }
+  void sleep_for_a_while() {
+    if (rung.load(std::memory_order_acquire) == 0) (void)Platform::futex_wait_timed(rung, 0);
+  }
+};
+
+// A machine that sleeps in the poller is woken like any other.
+template <class Platform>
+void one_waker_and_a_poller(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    var<int> letter{0, "letter"};
+    bell<Platform> poller;
+  };
+  auto s = std::make_shared<state>();
+  w.thread("waiter", [s] {
+    check(s->parker.wait_elsewhere([&] { s->poller.sleep(); }), "woken by nobody");
+    check(s->letter.get() == 1, "woken before the letter was written");
+  });
+  w.thread("waker", [s] {
+    s->letter.set(1);
+    s->parker.wake();
+  });
+}
+
+// An event may end the sleep there; then the token is still to come.
+template <class Platform>
+void two_wakers_and_an_event(world& w) {
+  struct state {
+    sched::basic_parker<Platform> parker;
+    typename Platform::template atomic<int> letters{0};
+    bell<Platform> poller;
+  };
+  auto s = std::make_shared<state>();
+  s->letters.name("letters");
+  w.thread("waiter", [s] {
+    for (int i = 0; s->letters.load(relaxed) < 2; ++i) {
+      if (i == 0) {
+        s->parker.wait_elsewhere([&] { s->poller.sleep_for_a_while(); });
+      } else {
+        s->parker.wait();
+      }
+    }
+  });
+  for (int i = 0; i < 2; ++i) {
+    w.thread("waker", [s] {
+      s->letters.fetch_add(1, relaxed);
+      s->parker.wake();
+    });
+  }
+}
+
 constexpr options all{.preemptions = -1, .timeouts = 2};
 constexpr options all_with_whims{.preemptions = -1, .timeouts = 2, .whims = 1};
 
@@ -138,6 +202,12 @@ TEST(parker, a_timeout_loses_no_token) { expect_right(&one_waker_and_a_timeout<p
 TEST(parker, no_wake_up_is_lost_between_timeouts) {
   expect_right(&two_wakers_and_timeouts<platform>);
 }
+
+TEST(parker, one_wake_up_ends_a_sleep_in_the_poller) {
+  expect_right(&one_waker_and_a_poller<platform>);
+}
+
+TEST(parker, an_event_loses_no_token) { expect_right(&two_wakers_and_an_event<platform>); }
 
 // A waker that touched the parker after its exchange would touch memory that is somebody else's.
 TEST(parker, may_be_gone_as_soon_as_wait_has_returned) { expect_right(&gone_after_wait<platform>); }
@@ -168,6 +238,10 @@ TEST(parker, mutants_are_caught) {
     EXPECT_NE(r.message.find("race on letter: waiter reads it"), std::string::npos) << r.report;
   }
   EXPECT_EQ(explore({}, &two_wakers<token_removed_by_store>).message, "deadlock: waiter sleeps");
+  EXPECT_EQ(explore({}, &one_waker_and_a_poller<mutant::torn_exchange>).message,
+            "deadlock: waiter sleeps");
+  EXPECT_EQ(explore({}, &two_wakers_and_an_event<token_removed_by_store>).message,
+            "deadlock: waiter sleeps");
   EXPECT_EQ(explore({}, &two_wakers_and_timeouts<token_removed_by_store>).message,
             "deadlock: waiter sleeps");
   const result r = explore({}, &gone_after_wait<mutant::curious_wake>);

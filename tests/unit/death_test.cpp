@@ -223,6 +223,8 @@ TEST(fatal_ends, deadlock) {
            end{"after_a_thread_has_ended", "chan receive"},
            end{"after_a_long_timer_was_stopped", "chan receive"},
            end{"after_a_bound_goroutine_has_ended", "chan receive"},
+           end{"with_an_open_socket", "chan receive"},
+           end{"after_a_socket_was_closed", "chan receive"},
        }) {
     const child_result r = run_program("deadlock", {.arguments = {how}});
     EXPECT_EQ(r.status, 2) << how << r;
@@ -234,9 +236,10 @@ TEST(fatal_ends, deadlock) {
 
 // Something that is not a goroutine still can let one go on.
 TEST(fatal_ends, no_deadlock_is_told_where_there_is_none) {
-  for (const char* how : {"a_thread_sends", "a_thread_comes_back_twice", "a_timer_is_set",
-                          "a_timer_of_a_context", "a_goroutine_blocks_in_the_kernel",
-                          "a_bound_goroutine_blocks_in_the_kernel", "a_signal_may_come"}) {
+  for (const char* how :
+       {"a_thread_sends", "a_thread_comes_back_twice", "a_timer_is_set", "a_timer_of_a_context",
+        "a_goroutine_blocks_in_the_kernel", "a_bound_goroutine_blocks_in_the_kernel",
+        "a_signal_may_come", "a_connection_may_come"}) {
     const child_result r = run_program("deadlock", {.arguments = {how}});
     EXPECT_EQ(r.status, 0) << how << r;
     EXPECT_EQ(r.output, "went on\n") << how << r;
@@ -361,6 +364,10 @@ void expect_peaceful_exits(const std::string& who, const std::string& how, int t
 // stopped before; a crash at exit is the most annoying of all.
 TEST(process_exit, stops_goroutines_that_yield) {
   expect_peaceful_exits("yielders", "return", scaled(100, 10));
+}
+TEST(process_exit, does_not_wait_for_goroutines_that_wait_for_connections) {
+  expect_peaceful_exits("acceptors", "return", scaled(20, 5));
+  expect_peaceful_exits("acceptors", "inside", scaled(20, 5));
 }
 TEST(process_exit, stops_goroutines_that_start_others) {
   expect_peaceful_exits("spawners", "return", scaled(100, 10));

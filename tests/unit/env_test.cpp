@@ -53,6 +53,7 @@ TEST(env, nothing_set_gives_the_defaults_without_a_word) {
   EXPECT_EQ(p.values.guard, guard_setting::automatic);
   EXPECT_EQ(p.values.slice, 10ms);
   EXPECT_EQ(p.values.stall, 0ms);
+  EXPECT_TRUE(p.values.io_uring);
   EXPECT_FALSE(p.values.seed.has_value());
 }
 
@@ -111,7 +112,7 @@ TEST(env, stack_sizes_out_of_bounds_become_the_bound) {
 TEST(env, debug_knows_every_key) {
   const parsed p = parse("", "",
                          "guard=mprotect,schedtrace=1000,scheddetail=1,asyncpreemptoff=1,"
-                         "preemptsignal=23,slice=5ms,stall=200us,seed=42");
+                         "preemptsignal=23,slice=5ms,stall=200us,iouring=0,seed=42");
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(p.values.guard, guard_setting::mprotect);
   EXPECT_EQ(p.values.sched_trace, 1000ms);
@@ -120,6 +121,7 @@ TEST(env, debug_knows_every_key) {
   EXPECT_EQ(p.values.preempt_signal, 23);
   EXPECT_EQ(p.values.slice, 5ms);
   EXPECT_EQ(p.values.stall, 200us);
+  EXPECT_FALSE(p.values.io_uring);
   EXPECT_EQ(p.values.seed, 42u);
 }
 

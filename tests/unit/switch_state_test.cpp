@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cfenv>
@@ -395,10 +396,14 @@ TEST_F(floating_point, a_new_goroutine_starts_with_the_default_on_the_same_stack
       });
     }
     all.wait();
-    // Otherwise this test would prove nothing.
-    EXPECT_LT(*std::max_element(frames.begin(), frames.end()) -
-                  *std::min_element(frames.begin(), frames.end()),
-              std::uintptr_t{64} << 10);
+    // Otherwise this test would prove nothing. One that the kernel kept waiting may have lost its
+    // processor to another thread, whose goroutines have another stack.
+    std::size_t on_the_same = 0;
+    for (std::size_t i = 1; i < frames.size(); ++i) {
+      const auto [low, high] = std::minmax(frames[i - 1], frames[i]);
+      if (high - low < std::uintptr_t{64} << 10) ++on_the_same;
+    }
+    EXPECT_GE(on_the_same, frames.size() / 2);
   });
 }
 

@@ -120,7 +120,7 @@ using wait_queue = basic_wait_queue<seam>;
 using wait_chain = basic_wait_chain<seam>;
 
 // What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
-[[noreturn]] WEFT_API void die_of_destruction(const char* what) noexcept;
+WEFT_API void die_of_destruction(const char* what) noexcept;
 
 template <class Core>
 class checked : public Core {

@@ -1,0 +1,219 @@
+// weft/http.hpp: a small HTTP/1.1 server and client. Not part of weft/weft.hpp.
+//
+//     auto listener = weft::net::listen("tcp", "127.0.0.1:8080");
+//     weft::http::serve(*listener, [](const weft::http::request& in, weft::http::response& out) {
+//       out.write("hello, " + in.target);
+//     });
+//
+// Each connection is a goroutine, and a handler is plain code that may wait. What a peer may send
+// is bounded in size and time. There is no TLS: put a proxy in front of it.
+#pragma once
+
+#include <weft/context.hpp>
+#include <weft/detail/config.hpp>
+#include <weft/net.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace weft::http {
+
+struct field {
+  std::string name;
+  std::string value;
+  bool operator==(const field&) const = default;
+};
+
+// Header fields in the order in which they came. Names are compared without regard to case.
+class headers {
+ public:
+  using const_iterator = const field*;
+
+  headers() = default;
+  WEFT_API headers(std::initializer_list<field> fields);
+  WEFT_API headers(const headers& other);
+  headers(headers&& other) noexcept { swap(other); }
+  headers& operator=(headers other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~headers() = default;
+
+  const_iterator begin() const noexcept { return fields_.data(); }
+  const_iterator end() const noexcept { return fields_.data() + size_; }
+  std::size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+
+  // Returns: the first value of that name, or null.
+  WEFT_API const std::string* find(std::string_view name) const noexcept;
+  // The same, or an empty string.
+  WEFT_API const std::string& operator[](std::string_view name) const noexcept;
+
+  // Adds one more field of that name, or puts it in the place of all there are.
+  WEFT_API void add(std::string_view name, std::string_view value);
+  WEFT_API void set(std::string_view name, std::string_view value);
+  // Returns: how many there were.
+  WEFT_API std::size_t erase(std::string_view name);
+  // Keeps a modest amount of memory for the next ones.
+  WEFT_API void clear() noexcept;
+
+  void swap(headers& other) noexcept {
+    fields_.swap(other.fields_);
+    std::swap(size_, other.size_);
+    std::swap(long_bytes_, other.long_bytes_);
+  }
+
+ private:
+  std::vector<field> fields_;  // from size_ on: strings to be used again
+  std::size_t size_ = 0;
+  std::size_t long_bytes_ = 0;  // kept by long strings
+};
+
+// What a client asks. Requests that are not well-formed never reach a handler.
+struct request {
+  std::string method;  // "GET"; case counts
+  std::string target;  // "/path?query", as it came
+  http::headers headers;
+  std::string body;                     // all of it; empty for a streaming handler
+  context ctx = context::background();  // with the values of serve's. Ends when the server gives
+                                        // up waiting for the handler (serve_options::drain)
+};
+
+namespace detail {
+class connection;
+}
+
+// The answer. The status is 200 unless set. A body that ends within serve_options::buffer_bytes is
+// sent with its Content-Length, when the handler returns; a longer one, or one that is flushed, in
+// pieces (chunked).
+//
+// Requires: used by one goroutine at a time, and not after the handler returned.
+class response {
+ public:
+  // Throws: std::invalid_argument unless 200 <= code <= 999; std::logic_error if the head has been
+  // sent.
+  WEFT_API void status(int code);
+  // Sets a header field, in the place of any of that name, or adds one (Set-Cookie). The connection
+  // itself belongs to the server: Transfer-Encoding cannot be set, Connection only to "close".
+  // A Content-Length lets a flushed body go out as it is; writing more than that throws.
+  // Throws: std::invalid_argument if a name is no token, or a value has control characters (so
+  // nobody can smuggle a line in); std::logic_error if the head has been sent.
+  WEFT_API void set(std::string_view name, std::string_view value);
+  WEFT_API void add(std::string_view name, std::string_view value);
+  // Appends to the body. Without effect once the client is gone: see flush.
+  WEFT_API void write(std::string_view text);
+  // Sends what there is so far, and the rest piece by piece. Blocks: the goroutine, while the
+  // client does not read. Returns: why the client cannot be reached any more.
+  WEFT_API std::error_code flush();
+
+  explicit response(detail::connection& of) noexcept : connection_(of) {}  // for the server
+  response(const response&) = delete;
+  response& operator=(const response&) = delete;
+
+ private:
+  detail::connection& connection_;
+};
+
+// The body of a request, piece by piece.
+class body_reader {
+ public:
+  // Returns: the next piece, which is valid until the next call; empty at the end. On an error the
+  // connection is lost; the server answers what has to be answered if nothing was sent so far.
+  // Blocks: the goroutine.
+  WEFT_API expected<std::string_view> read();
+
+  explicit body_reader(detail::connection& of) noexcept : connection_(of) {}  // for the server
+  body_reader(const body_reader&) = delete;
+  body_reader& operator=(const body_reader&) = delete;
+
+ private:
+  detail::connection& connection_;
+};
+
+using handler = std::function<void(const request&, response&)>;
+using streaming_handler = std::function<void(const request&, body_reader&, response&)>;
+
+struct serve_options {
+  using duration = std::chrono::nanoseconds;
+
+  std::size_t header_bytes = std::size_t{64} << 10;  // request line and header; more: 431 or 414
+  std::size_t body_bytes = std::size_t{8} << 20;     // more: 413
+  duration idle = std::chrono::seconds(75);          // for the next request to begin, at most
+  duration read = std::chrono::seconds(10);  // for the whole header: 408; and as a grace for bodies
+  duration write = std::chrono::seconds(30);  // for the client to take 256 KiB of an answer
+  std::size_t body_rate = 1024;               // bytes per second that a body must come with: 408
+  std::size_t connections = 65'536;           // at a time; more wait to be accepted
+  std::size_t requests = std::numeric_limits<std::size_t>::max();  // of one connection
+  std::size_t buffer_bytes = std::size_t{1} << 20;                 // of an answer's body
+  duration drain = std::chrono::seconds(30);  // for requests in flight when serve's context ends
+};
+
+// Answers what comes to the listener until the context ends or the listener is closed. Then idle
+// connections are closed at once, requests in flight are answered and their connections closed;
+// after serve_options::drain their contexts end, too. An exception that leaves the handler is a 500
+// and the end of that connection. The handler is called by many goroutines at the same time.
+//
+// Returns: nothing if the context ended, else why nothing comes any more (errc::closed). Blocks:
+// the goroutine, until the last handler has returned.
+WEFT_API std::error_code serve(net::listener& l, handler h, serve_options options = {},
+                               context ctx = context::background());
+// The same for handlers that read the body themselves.
+WEFT_API std::error_code serve_streaming(net::listener& l, streaming_handler h,
+                                         serve_options options = {},
+                                         context ctx = context::background());
+
+// What a server answers.
+struct message {
+  int status = 0;
+  http::headers headers;
+  std::string body;
+};
+
+struct client_options {
+  std::size_t header_bytes = std::size_t{256} << 10;
+  std::size_t body_bytes = std::size_t{64} << 20;
+  std::size_t idle_connections = 8;                          // kept open, per server; 0: none
+  std::chrono::nanoseconds idle = std::chrono::seconds(30);  // how long
+};
+
+// Sends requests, on connections that are kept open between them. Any number of goroutines may use
+// one at a time. Redirects are answers like others.
+//
+// Errors: that of the context, at once, if it ends; std::errc::protocol_not_supported for an https
+// URL, invalid_argument for what is no http URL, or a method or header that cannot be sent;
+// bad_message if the answer is no HTTP, message_size if it is too long, connection_reset if it ends
+// early; else the network's.
+class client {
+ public:
+  WEFT_API explicit client(client_options options = {});
+  WEFT_API ~client();
+  client(const client&) = delete;
+  client& operator=(const client&) = delete;
+
+  WEFT_API expected<message> get(std::string_view url, context ctx = context::background());
+  WEFT_API expected<message> request(std::string_view method, std::string_view url,
+                                     const headers& fields = {}, std::string_view body = {},
+                                     context ctx = context::background());
+
+ private:
+  class pool;
+  std::shared_ptr<pool> pool_;
+};
+
+// One request on a connection of its own.
+WEFT_API expected<message> get(std::string_view url, context ctx = context::background());
+WEFT_API expected<message> send(std::string_view method, std::string_view url,
+                                const headers& fields = {}, std::string_view body = {},
+                                context ctx = context::background());
+
+}  // namespace weft::http

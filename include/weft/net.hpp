@@ -1,0 +1,199 @@
+// weft/net.hpp: sockets. Calls that look as if they blocked the thread park the goroutine (or let a
+// plain thread sleep) and never hold up a processor.
+//
+// Nothing here throws on an I/O error: results are expected<T> or an error code. Handles are
+// move-only and their destructor closes; goroutines share one by reference. Any number of them may
+// use one at the same time: reads are serialised, and so are writes; a whole write is never torn by
+// another. A handle that was moved from, or made by default, is closed.
+#pragma once
+
+#include <weft/context.hpp>
+#include <weft/detail/config.hpp>
+#include <weft/time.hpp>
+
+#include <chrono>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace weft::io {
+class descriptor;
+struct descriptor_deleter {
+  WEFT_API void operator()(descriptor* d) const noexcept;
+};
+using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
+}  // namespace weft::io
+
+namespace weft::net {
+
+// Where a socket is: an IP address with a port, or a path (or, with a leading '@', a name in the
+// abstract namespace) of a Unix socket. Empty for a Unix socket without a name.
+class address {
+ public:
+  address() noexcept = default;
+
+  // From "192.0.2.1:80", "[2001:db8::1%eth0]:80", or without a port. Looks nothing up.
+  WEFT_API static expected<address> parse(std::string_view text);
+  // A Unix socket. Returns: an error if the path is too long.
+  WEFT_API static expected<address> from_path(std::string_view path);
+
+  // "192.0.2.1:80", "[2001:db8::1]:80", "/run/server.sock", "@name". What parse() reads.
+  WEFT_API std::string to_string() const;
+  // Without the port.
+  WEFT_API std::string host() const;
+  WEFT_API std::uint16_t port() const noexcept;  // 0 for a Unix socket
+  WEFT_API address with_port(std::uint16_t port) const noexcept;
+
+  WEFT_API bool is_v4() const noexcept;
+  WEFT_API bool is_v6() const noexcept;
+  WEFT_API bool is_unix() const noexcept;
+
+  WEFT_API bool operator==(const address& other) const noexcept;
+
+  // For system calls: the sockaddr. Any family that fits may be put in.
+  const void* data() const noexcept { return bytes_; }
+  std::size_t size() const noexcept { return size_; }
+  WEFT_API static address from_native(const void* sockaddr, std::size_t size) noexcept;
+
+ private:
+  static constexpr std::size_t bytes_max = 110;  // sockaddr_un
+  alignas(8) std::byte bytes_[bytes_max] = {};
+  std::uint16_t size_ = 0;
+};
+
+// What all handles of sockets have in common.
+class socket {
+ public:
+  // Wakes every goroutine that waits in a call on this handle, which returns errc::closed.
+  // Returns: errc::closed if it was closed already.
+  WEFT_API std::error_code close();
+  WEFT_API bool is_open() const noexcept;
+  // The kernel's descriptor, or -1. It stays the handle's, and non-blocking.
+  WEFT_API int native_handle() const noexcept;
+
+  socket(const socket&) = delete;
+  socket& operator=(const socket&) = delete;
+
+ protected:
+  friend struct socket_access;
+  socket() noexcept = default;
+  explicit socket(io::descriptor_ptr d) noexcept : descriptor_(std::move(d)) {}
+  socket(socket&& other) noexcept = default;
+  socket& operator=(socket&& other) noexcept = default;
+  ~socket() = default;
+
+  io::descriptor_ptr descriptor_;
+
+ private:
+  friend struct socket_access;
+};
+
+// A connection: TCP or Unix stream.
+class conn : public socket {
+ public:
+  conn() noexcept = default;
+
+  // Reads what there is, at most `into.size()`, and waits if there is nothing. Returns: 0 at the
+  // end of the stream. (An empty span reads 0 and means nothing.)
+  WEFT_API expected<std::size_t> read(std::span<std::byte> into);
+  // Writes all of it. Returns: its size, or an error: then a part may have been written.
+  WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
+  // The same for several pieces, with one system call for as many as fit.
+  WEFT_API expected<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
+
+  // Reads return the end of the stream from now on.
+  WEFT_API std::error_code close_read();
+  // The peer reads the end of the stream; what it sends can still be read.
+  WEFT_API std::error_code close_write();
+
+  // From then on, calls that would wait return errc::timed_out, also those that wait already. {}:
+  // for ever.
+  WEFT_API void set_deadline(clock::time_point when);
+  WEFT_API void set_read_deadline(clock::time_point when);
+  WEFT_API void set_write_deadline(clock::time_point when);
+
+  WEFT_API address local() const;
+  WEFT_API address remote() const;
+
+  // Defaults, for TCP: no delay; keep-alive after 15 s, every 15 s, 9 times.
+  WEFT_API std::error_code set_no_delay(bool on);
+  // 0: off.
+  WEFT_API std::error_code set_keep_alive(std::chrono::seconds idle);
+  // What close() does with what has not been sent: negative: the kernel sends it in the background
+  // (the default); 0: it is dropped and the connection reset; else close() waits for so long, and
+  // its thread with it.
+  WEFT_API std::error_code set_linger(std::chrono::seconds time);
+
+ private:
+  friend class listener;
+  friend struct socket_access;
+  using socket::socket;
+};
+
+// close() removes the file of a Unix socket, too.
+class listener : public socket {
+ public:
+  listener() noexcept = default;
+
+  // Waits for the next connection. If the process has no descriptors left it waits for some.
+  WEFT_API expected<conn> accept();
+  WEFT_API address addr() const;
+  WEFT_API void set_deadline(clock::time_point when);
+
+ private:
+  friend struct socket_access;
+  using socket::socket;
+  bool is_tcp_ = false;
+};
+
+// Sends and receives single messages: UDP, or Unix datagrams. close() removes the file of the
+// latter.
+class packet_conn : public socket {
+ public:
+  packet_conn() noexcept = default;
+
+  // What does not fit is lost. Returns: how much, and from whom.
+  WEFT_API expected<std::pair<std::size_t, address>> read_from(std::span<std::byte> into);
+  WEFT_API expected<std::size_t> write_to(std::span<const std::byte> from, const address& to);
+
+  WEFT_API void set_deadline(clock::time_point when);
+  WEFT_API void set_read_deadline(clock::time_point when);
+  WEFT_API void set_write_deadline(clock::time_point when);
+  WEFT_API address addr() const;
+
+ private:
+  friend struct socket_access;
+  using socket::socket;
+};
+
+// network: "tcp", "tcp4", "tcp6" with address "host:port", ":port" (all interfaces; "tcp": both
+// protocols) or port 0 (any free one); "unix" with a path.
+WEFT_API expected<listener> listen(std::string_view network, std::string_view address);
+
+// The same networks. A host with several addresses is tried as RFC 8305 (happy eyeballs) says. The
+// context ends only the attempt. Returns: the first address's error if none can be reached;
+// std::errc::invalid_argument if there is no such network, or the address has not that form.
+WEFT_API expected<conn> dial(std::string_view network, std::string_view address,
+                             context ctx = context::background());
+
+// network: "udp", "udp4", "udp6", "unixgram" (an empty path: one without a name, for sending).
+WEFT_API expected<packet_conn> listen_packet(std::string_view network, std::string_view address);
+
+// Looks the addresses of a host up, as the system's settings say; their port is 0, and those to try
+// first are in front. Those who look the same name up at the same time share one look-up. Returns:
+// an error of the category "weft.resolve" if there is no such host, or nobody who knows.
+WEFT_API expected<std::vector<address>> resolve(std::string_view host,
+                                                context ctx = context::background());
+
+// Copies from one connection to the other until the end of the stream, inside the kernel. Returns:
+// how many bytes.
+WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
+
+}  // namespace weft::net

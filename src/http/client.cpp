@@ -1,0 +1,271 @@
+// client.cpp: sends a request and reads its answer.
+//
+// A request is one write; the answer is read into one buffer and parsed as it comes. The context
+// ends a wait at once: a function of the context's sets a deadline in the past. It may come late,
+// when the answer is there already; so a connection is kept only if it was prevented.
+//
+// A connection that was kept may have been closed by its server meanwhile, which shows only when no
+// answer comes. Whether the request was carried out is not known then, so only requests that may be
+// repeated (idempotent ones) go out on such connections, and are repeated on a new one. What came
+// while nothing was asked (a 408, say) is nobody's answer: a connection that has any is not used.
+#include "http/input_buffer.hpp"
+#include "http/parser.hpp"
+#include "http/text.hpp"
+#include "http/url.hpp"
+
+#include <weft/http.hpp>
+#include <weft/sync.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sys/socket.h>
+#include <utility>
+
+namespace weft::http {
+namespace {
+
+constexpr int interim_max = 8;  // answers 1xx before the one that counts
+
+enum class keep : bool { no, yes };
+
+std::unexpected<std::error_code> error(std::errc e) {
+  return std::unexpected(std::make_error_code(e));
+}
+
+bool may_be_repeated(std::string_view method) noexcept {
+  constexpr std::array<std::string_view, 6> idempotent = {"GET",    "HEAD",    "PUT",
+                                                          "DELETE", "OPTIONS", "TRACE"};
+  return std::find(idempotent.begin(), idempotent.end(), method) != idempotent.end();
+}
+
+// The head of a request. Errors: invalid_argument for what would not arrive as it was meant.
+expected<std::string> format_head(std::string_view method, const url& to, const headers& fields,
+                                  std::size_t body_bytes, keep k) {
+  if (!is_token(method) || method == "CONNECT") return error(std::errc::invalid_argument);
+  std::string head;
+  head.append(method).append(" ").append(to.target).append(" HTTP/1.1\r\n");
+  if (fields.find("Host") == nullptr) head.append("Host: ").append(to.host).append("\r\n");
+  if (fields.find("User-Agent") == nullptr) head.append("User-Agent: weft\r\n");
+  for (const field& f : fields) {
+    if (!is_token(f.name) || !is_field_value(f.value) ||
+        equal_ignoring_case(f.name, "Content-Length") ||
+        equal_ignoring_case(f.name, "Transfer-Encoding") ||
+        equal_ignoring_case(f.name, "Connection") || equal_ignoring_case(f.name, "Expect")) {
+      return error(std::errc::invalid_argument);
+    }
+    head.append(f.name).append(": ").append(f.value).append("\r\n");
+  }
+  if (body_bytes != 0 || method == "POST" || method == "PUT" || method == "PATCH") {
+    head.append("Content-Length: ");
+    append_number(head, body_bytes);
+    head.append("\r\n");
+  }
+  if (k == keep::no) head.append("Connection: close\r\n");
+  head.append("\r\n");
+  return head;
+}
+
+// What became of a request on one connection.
+struct outcome {
+  expected<message> answer;
+  bool got_some = false;  // of an answer
+  bool reusable = false;
+};
+
+outcome failed(std::error_code why, bool got_some) {
+  return {std::unexpected(why), got_some, false};
+}
+
+outcome read_answer(net::conn& c, std::string_view method, const client_options& options) {
+  const auto has_body =
+      method == "HEAD" ? message_parser::has_body::never : message_parser::has_body::as_it_says;
+  const parse_limits limits{options.header_bytes, options.body_bytes};
+  input_buffer in(options.header_bytes);
+  bool got_some = false;
+  for (int interim = 0; interim <= interim_max; ++interim) {
+    message m;
+    message_parser parser(limits, m, has_body);
+    while (!parser.is_done()) {
+      bool need_more = in.empty();
+      if (!need_more) {
+        const put_result r = parser.put(in.view());
+        in.consume(r.used);
+        m.body += r.body;
+        if (r.error != 0) {
+          const bool too_long = r.error == 413 || r.error == 414 || r.error == 431;
+          return failed(
+              std::make_error_code(too_long ? std::errc::message_size : std::errc::bad_message),
+              got_some);
+        }
+        need_more = r.need_more;
+      }
+      if (!need_more) continue;
+      const std::span<char> space =
+          in.space(m.body.empty() ? input_buffer::small_bytes : input_buffer::large_bytes);
+      if (space.empty()) return failed(std::make_error_code(std::errc::message_size), got_some);
+      const expected<std::size_t> n = c.read(std::as_writable_bytes(space));
+      if (!n) return failed(n.error(), got_some);
+      if (*n == 0) {
+        if (parser.end()) break;
+        return failed(std::make_error_code(std::errc::connection_reset), got_some);
+      }
+      got_some = true;
+      in.fill(*n);
+    }
+    if (m.status >= 200 || m.status == 101) {
+      const bool reusable = m.status != 101 && parser.wants_keep_alive() && in.empty();
+      return {std::move(m), true, reusable};
+    }
+  }
+  return failed(std::make_error_code(std::errc::bad_message), got_some);
+}
+
+outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
+                 std::string_view method, std::string_view body, const client_options& options,
+                 const context& ctx) {
+  const auto talk = [&]() -> outcome {
+    const std::array<std::span<const std::byte>, 2> pieces = {std::as_bytes(std::span(head)),
+                                                              std::as_bytes(std::span(body))};
+    const auto sent = body.empty() ? c->write(pieces[0]) : c->write(std::span(pieces));
+    // A server may answer and close before it has read all of a body.
+    if (!sent && body.empty()) return failed(sent.error(), false);
+    outcome result = read_answer(*c, method, options);
+    if (!sent) {
+      result.reusable = false;
+      if (!result.answer) result.answer = std::unexpected(sent.error());
+    }
+    return result;
+  };
+  if (!ctx.done()) return talk();
+  const auto unwatch =
+      after_func(ctx, [c] { c->set_deadline(clock::time_point(clock::duration(1))); });
+  outcome result = talk();
+  if (!unwatch()) result.reusable = false;
+  if (!result.answer && ctx.err()) result.answer = std::unexpected(ctx.err());
+  return result;
+}
+
+expected<std::shared_ptr<net::conn>> connect(const url& to, const context& ctx) {
+  expected<net::conn> c = net::dial("tcp", to.address, ctx);
+  if (!c) return std::unexpected(ctx.err() ? ctx.err() : c.error());
+  return std::make_shared<net::conn>(*std::move(c));
+}
+
+// Neither bytes nor an end have come.
+bool is_quiet(const net::conn& c) noexcept {
+  char byte;
+  return ::recv(c.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
+}  // namespace
+
+// Connections that wait for the next request.
+class client::pool {
+ public:
+  explicit pool(client_options options) : options_(options) {}
+  const client_options& options() const noexcept { return options_; }
+
+  std::shared_ptr<net::conn> take(const std::string& address) {
+    std::vector<idle> stale;  // closed without the lock
+    const std::lock_guard hold(lock_);
+    const auto found = idle_.find(address);
+    if (found == idle_.end()) return nullptr;
+    std::vector<idle>& list = found->second;
+    std::shared_ptr<net::conn> c;
+    const clock::time_point now = clock::now();
+    while (!list.empty() && c == nullptr) {
+      idle& last = list.back();  // the one that waits for the shortest time
+      if (now - last.since < options_.idle && is_quiet(*last.conn)) {
+        c = std::move(last.conn);
+      } else {
+        stale.push_back(std::move(last));
+      }
+      list.pop_back();
+    }
+    if (list.empty()) idle_.erase(found);
+    return c;
+  }
+
+  void put(const std::string& address, std::shared_ptr<net::conn> c) {
+    std::vector<idle> gone;
+    const std::lock_guard hold(lock_);
+    drop_stale(gone);
+    std::vector<idle>& list = idle_[address];
+    if (list.size() >= options_.idle_connections) {
+      gone.push_back(std::move(list.front()));
+      list.erase(list.begin());
+    }
+    list.push_back({std::move(c), clock::now()});
+  }
+
+ private:
+  struct idle {
+    std::shared_ptr<net::conn> conn;
+    clock::time_point since;
+  };
+
+  // Of all servers, so that one that is asked no more keeps nothing.
+  void drop_stale(std::vector<idle>& gone) {
+    const clock::time_point oldest = clock::now() - options_.idle;
+    for (auto i = idle_.begin(); i != idle_.end();) {
+      std::vector<idle>& list = i->second;
+      const auto fresh = std::find_if(list.begin(), list.end(),
+                                      [oldest](const idle& x) { return x.since > oldest; });
+      std::move(list.begin(), fresh, std::back_inserter(gone));
+      list.erase(list.begin(), fresh);
+      i = list.empty() ? idle_.erase(i) : std::next(i);
+    }
+  }
+
+  const client_options options_;
+  mutex lock_;
+  std::map<std::string, std::vector<idle>> idle_;  // guarded by lock_; the oldest first
+};
+
+client::client(client_options options) : pool_(std::make_shared<pool>(options)) {}
+client::~client() = default;
+
+expected<message> client::get(std::string_view url, context ctx) {
+  return request("GET", url, {}, {}, std::move(ctx));
+}
+
+expected<message> client::request(std::string_view method, std::string_view address,
+                                  const headers& fields, std::string_view body, context ctx) {
+  const expected<url> to = url::parse(address);
+  if (!to) return std::unexpected(to.error());
+  const client_options& options = pool_->options();
+  const keep k = options.idle_connections == 0 ? keep::no : keep::yes;
+  const expected<std::string> head = format_head(method, *to, fields, body.size(), k);
+  if (!head) return std::unexpected(head.error());
+  if (ctx.err()) return std::unexpected(ctx.err());
+
+  if (may_be_repeated(method)) {
+    while (const std::shared_ptr<net::conn> kept = pool_->take(to->address)) {
+      outcome result = exchange(kept, *head, method, body, options, ctx);
+      if (result.reusable) pool_->put(to->address, kept);
+      if (result.answer || result.got_some || ctx.err()) return std::move(result.answer);
+    }
+  }
+  const auto fresh = connect(*to, ctx);
+  if (!fresh) return std::unexpected(fresh.error());
+  outcome result = exchange(*fresh, *head, method, body, options, ctx);
+  if (result.reusable && k == keep::yes) pool_->put(to->address, *fresh);
+  return std::move(result.answer);
+}
+
+expected<message> get(std::string_view url, context ctx) {
+  return send("GET", url, {}, {}, std::move(ctx));
+}
+
+expected<message> send(std::string_view method, std::string_view url, const headers& fields,
+                       std::string_view body, context ctx) {
+  client once({.idle_connections = 0});
+  return once.request(method, url, fields, body, std::move(ctx));
+}
+
+}  // namespace weft::http

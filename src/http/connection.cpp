@@ -1,0 +1,329 @@
+// connection.cpp: a server's connection: requests come in, one after the other.
+//
+// The loop reads what there is into one buffer, lets the parser find a request in it, calls the
+// handler and puts the answer into another buffer. That is sent when the input is used up and
+// somebody would have to wait: so a request costs one read and one write, and of requests that come
+// together (pipelining) all answers go out together, in order.
+//
+// Time. A peer has three clocks, one at a time: until a request begins (idle), until its header is
+// complete (read, from the first byte), and for its body (read, and what body_rate allows for what
+// has come). Setting a deadline is cheap but not free, so the first is set anew only when an eighth
+// of it has gone.
+//
+// Stopping. The server changes the phase and then tells each connection (notice). One that waits
+// for a request is woken by a deadline in the past; one that is about to wait sees the phase:
+//
+//   [HT1]  connection              server
+//          idle_ = true            phase = stopping
+//          reads phase             reads idle_, and if so: deadline in the past
+//
+//   Both are sequentially consistent, so one of the two sees the other. A deadline that comes when
+//   the request has begun after all is taken back: the connection knows its own. In the phase
+//   `over` it is not, and whoever sets a deadline looks at the phase after that.
+//
+// Errors. A request that is not one is answered (refuse) and ends the connection. As its peer may
+// be sending still, the answer would be lost to a reset if we just closed; so we say that we are
+// done and read on for a while (linger).
+#include "http/connection.hpp"
+
+#include "http/text.hpp"
+
+#include <algorithm>
+#include <cxxabi.h>
+#include <limits>
+#include <utility>
+
+namespace weft::http {
+
+expected<std::string_view> body_reader::read() { return connection_.read_body(); }
+
+namespace detail {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr auto linger_time = seconds(1);
+constexpr std::size_t linger_bytes = std::size_t{256} << 10;
+constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of a body nobody read
+constexpr std::size_t kept_bytes = std::size_t{64} << 10;      // of a string, for the next request
+constexpr std::size_t kept_idle_bytes = std::size_t{4} << 10;  // the same, while there is none
+
+// Returns: none ({}) if there is no limit.
+clock::time_point later(clock::time_point now, clock::duration d) noexcept {
+  constexpr clock::duration for_ever = std::chrono::hours(24 * 365);
+  return d <= d.zero() || d > for_ever ? clock::time_point() : now + d;
+}
+
+}  // namespace
+
+connection::connection(stream& s, const service& of)
+    : stream_(s),
+      service_(of),
+      options_(of.options),
+      now_(clock::now()),
+      in_(of.options.header_bytes),
+      parser_({of.options.header_bytes, of.options.body_bytes}) {
+  request_.ctx = of.requests;
+}
+
+void connection::run() {
+  while (answer_one()) continue;
+  send_pending();
+  if (linger_ && !broken_off_ && !output_error_) linger();
+}
+
+void connection::break_off() {
+  send_pending();
+  stream_.break_off();
+  broken_off_ = true;
+  keep_alive_ = false;
+}
+
+void connection::notice() {
+  constexpr auto past = clock::time_point(clock::duration(1));
+  const bool over = phase() == service::phase::over;
+  if (over || idle_.load(std::memory_order_seq_cst)) stream_.set_read_deadline(past);  // [HT1]
+  if (over) stream_.set_write_deadline(past);
+}
+
+bool connection::answer_one() {
+  clear(request_.method, kept_bytes);
+  request_.headers.clear();
+  clear(request_.target, kept_bytes);
+  clear(request_.body, kept_bytes);
+  parser_.begin(request_);
+  begin_answer();
+  if (read_header() == found::nothing) return false;
+
+  ++answered_;
+  keep_alive_ = parser_.wants_keep_alive() && answered_ < options_.requests;
+  continue_wanted_ = parser_.expects_continue();
+  body_bytes_read_ = 0;
+  body_begin_ = {};
+  given_ = {};
+
+  if (service_.whole && !parser_.is_done() && !read_whole_body()) return false;
+  if (!call_handler()) return false;
+  if (!parser_.is_done() && keep_alive_ && !skip_body()) keep_alive_ = false;
+  // It may have sent more than it gets answers for.
+  if (!parser_.is_done() || (!keep_alive_ && parser_.wants_keep_alive())) linger_ = true;
+  return keep_alive_ && !output_error_;
+}
+
+connection::found connection::read_header() {
+  bool begun = false;
+  int empty_lines = 0;
+  for (;;) {
+    // Some clients send an empty line behind a body.
+    while (!begun && empty_lines < 4 && in_.view().starts_with("\r\n")) {
+      in_.consume(2);
+      ++empty_lines;
+    }
+    if (!in_.empty() && (begun || in_.view() != "\r")) {
+      const put_result r = parser_.put(in_.view());
+      in_.consume(r.used);
+      if (r.error != 0) {
+        refuse(r.error);
+        return found::nothing;
+      }
+      if (parser_.is_header_done()) return found::header;
+      if (!begun) {
+        begun = true;
+        refresh_now();
+        arm_read(later(now_, options_.read));
+      }
+    }
+    if (!send_pending()) return found::nothing;
+    if (!fill(begun ? waiting_for::header : waiting_for::request)) {
+      if (begun && input_status_ != 0) refuse(input_status_);
+      return found::nothing;
+    }
+  }
+}
+
+bool connection::fill(waiting_for what) {
+  if (what == waiting_for::request) {
+    if (in_.empty()) in_.shrink();
+    for (std::string* s : {&request_.method, &request_.target, &request_.body, &body_, &out_}) {
+      clear(*s, kept_idle_bytes);
+    }
+    const clock::time_point until = later(now_, options_.idle);
+    if (until < read_deadline_ || until - options_.idle / 8 > read_deadline_) arm_read(until);
+  }
+  std::size_t wanted = input_buffer::small_bytes;
+  if (what == waiting_for::body) {
+    refresh_now();
+    if (body_begin_ == clock::time_point()) body_begin_ = now_;
+    const auto grace = options_.read <= options_.read.zero()
+                           ? options_.read
+                           : options_.read + seconds(body_bytes_read_ /
+                                                     std::max<std::size_t>(options_.body_rate, 1));
+    const clock::time_point until = later(body_begin_, grace);
+    if (until != read_deadline_) arm_read(until);
+    // What is left of the body, roughly: the parser has bounded it.
+    if (parser_.is_chunked() || parser_.content_length() > 4 * wanted) {
+      wanted = input_buffer::large_bytes;
+    }
+  }
+  const std::span<char> space = in_.space(wanted);
+  if (space.empty()) {
+    input_status_ = what == waiting_for::body ? 400 : 431;
+    input_error_ = std::make_error_code(std::errc::message_size);
+    return false;
+  }
+  for (;;) {
+    if (what == waiting_for::request) {
+      idle_.store(true, std::memory_order_seq_cst);  // [HT1]
+      if (phase() != service::phase::serving) return false;
+    }
+    const expected<std::size_t> n = stream_.read(space);
+    // relaxed: whoever still sees it set does what can be taken back.
+    if (what == waiting_for::request) idle_.store(false, std::memory_order_relaxed);
+    if (n && *n != 0) {
+      in_.fill(*n);
+      return true;
+    }
+    const bool timed_out = !n && n.error() == errc::timed_out;
+    if (timed_out && what != waiting_for::request && phase() == service::phase::stopping &&
+        (read_deadline_ == clock::time_point() || clock::now() < read_deadline_)) {
+      arm_read(read_deadline_);  // the other one was meant for an idle connection
+      continue;
+    }
+    input_error_ = n ? std::make_error_code(std::errc::connection_reset) : n.error();
+    if (n) {
+      input_status_ = 400;  // its peer may have closed only one side
+    } else {
+      input_status_ = timed_out ? 408 : 0;
+    }
+    return false;
+  }
+}
+
+expected<std::string_view> connection::read_body() {
+  if (input_error_) return std::unexpected(input_error_);
+  if (given_ != clock::time_point()) {
+    // The handler's own time is not the client's.
+    if (body_begin_ != clock::time_point()) body_begin_ += clock::now() - given_;
+    given_ = {};
+  }
+  for (;;) {
+    if (parser_.is_done()) return std::string_view();
+    if (!in_.empty()) {
+      continue_wanted_ = false;
+      const put_result r = parser_.put(in_.view());
+      in_.consume(r.used);
+      body_bytes_read_ += r.body.size();
+      if (r.error != 0) {
+        input_status_ = r.error;
+        input_error_ =
+            std::make_error_code(r.error == 413 ? std::errc::message_size : std::errc::bad_message);
+        return std::unexpected(input_error_);
+      }
+      if (!r.body.empty()) {
+        if (service_.by_piece) given_ = clock::now();
+        return r.body;
+      }
+      if (!r.need_more) continue;
+    }
+    if (continue_wanted_) {
+      continue_wanted_ = false;
+      if (framing_ == framing::open) out_ += "HTTP/1.1 100 Continue\r\n\r\n";
+    }
+    if (!send_pending()) {
+      input_error_ = output_error_;
+      return std::unexpected(input_error_);
+    }
+    if (!fill(waiting_for::body)) return std::unexpected(input_error_);
+  }
+}
+
+bool connection::read_whole_body() {
+  request_.body.reserve(
+      static_cast<std::size_t>(std::min<std::uint64_t>(parser_.content_length(), kept_bytes)));
+  for (;;) {
+    const expected<std::string_view> piece = read_body();
+    if (!piece) {
+      if (input_status_ != 0) refuse(input_status_);
+      return false;
+    }
+    if (piece->empty()) return true;
+    request_.body += *piece;
+  }
+}
+
+// Whether the rest of the body is worth reading, as far as its header says.
+bool connection::may_skip_body() const noexcept {
+  if (continue_wanted_) return false;  // it will not be sent, or will: nobody knows
+  return parser_.content_length() <= body_bytes_read_ + skipped_bytes;
+}
+
+// Of a body that the handler was not interested in: to get to the next request.
+bool connection::skip_body() {
+  if (!may_skip_body()) return false;
+  std::size_t skipped = 0;
+  while (skipped <= skipped_bytes) {
+    const expected<std::string_view> piece = read_body();
+    if (!piece) return false;
+    if (piece->empty()) return true;
+    skipped += piece->size();
+  }
+  return false;
+}
+
+bool connection::call_handler() {
+  response out(*this);
+  try {
+    if (service_.whole) {
+      service_.whole(request_, out);
+    } else {
+      body_reader in(*this);
+      service_.by_piece(request_, in, out);
+    }
+    if (!input_error_) {
+      finish_answer();
+      return true;
+    }
+  } catch (const abi::__forced_unwind&) {
+    if (framing_ != framing::open) stream_.break_off();  // as below, and nothing that waits
+    throw;                                               // the goroutine ends
+  } catch (...) {
+    if (!input_error_ || input_status_ == 0) input_status_ = 500;
+  }
+  if (framing_ == framing::open) {
+    if (input_status_ != 0) refuse(input_status_);
+  } else {
+    // It must not look as if it were complete.
+    break_off();
+  }
+  return false;
+}
+
+void connection::linger() {
+  stream_.close_write();
+  refresh_now();
+  arm_read(now_ + linger_time);
+  std::size_t dropped = 0;
+  while (dropped < linger_bytes) {
+    in_.shrink();
+    const expected<std::size_t> n = stream_.read(in_.space());
+    if (!n || *n == 0) return;
+    dropped += *n;
+  }
+}
+
+void connection::arm_read(clock::time_point when) {
+  read_deadline_ = when;
+  stream_.set_read_deadline(when);
+  if (phase() == service::phase::over) notice();  // [HT1]
+}
+
+void connection::arm_write() {
+  const clock::time_point until = later(now_, options_.write);
+  if (until >= write_deadline_ && until - options_.write / 8 <= write_deadline_) return;
+  write_deadline_ = until;
+  stream_.set_write_deadline(until);
+  if (phase() == service::phase::over) notice();  // [HT1]
+}
+
+}  // namespace detail
+}  // namespace weft::http

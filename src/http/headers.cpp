@@ -1,0 +1,108 @@
+// headers.cpp: the list of header fields.
+//
+// A connection fills one list again and again. Strings that are not in use any more stay behind
+// size_, with their memory, so a request like the last one allocates nothing. What may stay is
+// bounded (kept_fields, kept_bytes): a client that sends long fields in ever other places would
+// otherwise make every one of them long.
+#include <weft/http.hpp>
+
+#include "http/text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace weft::http {
+namespace {
+
+constexpr std::size_t kept_fields = 64;
+constexpr std::size_t kept_bytes = 8192;
+constexpr std::size_t long_string = 128;
+
+constexpr std::array<bool, 256> token_characters = [] {
+  std::array<bool, 256> table{};
+  for (int c = '0'; c <= '9'; ++c) table[static_cast<std::size_t>(c)] = true;
+  for (int c = 'a'; c <= 'z'; ++c) table[static_cast<std::size_t>(c)] = true;
+  for (int c = 'A'; c <= 'Z'; ++c) table[static_cast<std::size_t>(c)] = true;
+  for (const char c : std::string_view("!#$%&'*+-.^_`|~")) {
+    table[static_cast<unsigned char>(c)] = true;
+  }
+  return table;
+}();
+
+}  // namespace
+
+bool is_token(std::string_view text) noexcept {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return token_characters[static_cast<unsigned char>(c)];
+  });
+}
+
+bool is_field_value(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    const auto code = static_cast<unsigned char>(c);
+    return (code >= 0x20 && code != 0x7f) || c == '\t';
+  });
+}
+
+headers::headers(std::initializer_list<field> fields) : fields_(fields), size_(fields_.size()) {}
+
+headers::headers(const headers& other) : fields_(other.begin(), other.end()), size_(other.size_) {}
+
+const std::string* headers::find(std::string_view name) const noexcept {
+  for (const field& f : *this) {
+    if (equal_ignoring_case(f.name, name)) return &f.value;
+  }
+  return nullptr;
+}
+
+const std::string& headers::operator[](std::string_view name) const noexcept {
+  static const std::string none;
+  const std::string* const found = find(name);
+  return found != nullptr ? *found : none;
+}
+
+void headers::add(std::string_view name, std::string_view value) {
+  if (size_ == fields_.size()) {
+    fields_.push_back({std::string(name), std::string(value)});
+  } else {
+    fields_[size_].name.assign(name);
+    fields_[size_].value.assign(value);
+  }
+  ++size_;
+  const std::size_t bytes = name.size() + value.size();
+  if (bytes > long_string) long_bytes_ += bytes;
+}
+
+void headers::set(std::string_view name, std::string_view value) {
+  if (find(name) == nullptr) return add(name, value);
+  // The arguments may be parts of what is replaced.
+  const field fresh{std::string(name), std::string(value)};
+  erase(fresh.name);
+  add(fresh.name, fresh.value);
+}
+
+std::size_t headers::erase(std::string_view name) {
+  const std::string own(name);
+  const auto first = fields_.begin();
+  const auto last = first + static_cast<std::ptrdiff_t>(size_);
+  // Rotated away and not removed, to be used again.
+  auto kept = first;
+  for (auto f = first; f != last; ++f) {
+    if (equal_ignoring_case(f->name, own)) continue;
+    if (kept != f) std::swap(*kept, *f);
+    ++kept;
+  }
+  const auto gone = static_cast<std::size_t>(last - kept);
+  size_ -= gone;
+  return gone;
+}
+
+void headers::clear() noexcept {
+  size_ = 0;
+  if (fields_.size() > kept_fields || long_bytes_ > kept_bytes) {
+    std::vector<field>().swap(fields_);  // to assign {} would keep the memory
+    long_bytes_ = 0;
+  }
+}
+
+}  // namespace weft::http

@@ -1,0 +1,342 @@
+// response.cpp: a server's connection: answers go out.
+//
+// A body is collected. If the handler returns before it is longer than buffer_bytes, head and body
+// go out together, with a Content-Length; small ones by way of out_, so that the answers to several
+// requests are one write. Otherwise, and if the handler flushes, the head goes out first (I1) and
+// the rest in pieces.
+//
+// Invariants:
+//   I1  framing_ is `open` exactly as long as no byte of this answer is in out_ or has been sent.
+//       Until then everything can still be taken back: by refuse.
+//   I2  After an output_error_ nothing is written any more.
+//
+// The head is formatted by hand. What a handler puts in has been checked where it was put in, so no
+// value can end its line.
+#include "http/connection.hpp"
+#include "http/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+namespace weft::http {
+
+void response::status(int code) { connection_.set_status(code); }
+void response::set(std::string_view name, std::string_view value) {
+  connection_.set_field(name, value);
+}
+void response::add(std::string_view name, std::string_view value) {
+  connection_.add_field(name, value);
+}
+void response::write(std::string_view text) { connection_.write_body(text); }
+std::error_code response::flush() { return connection_.flush_body(); }
+
+namespace detail {
+namespace {
+
+constexpr std::size_t small_body = std::size_t{16} << 10;  // is copied rather than sent apart
+constexpr std::size_t pending_max = std::size_t{64} << 10;
+constexpr std::size_t slice_bytes = std::size_t{256} << 10;  // per write timeout
+constexpr std::size_t kept_bytes = std::size_t{64} << 10;
+
+}  // namespace
+
+void connection::begin_answer() {
+  clear(body_, kept_bytes);
+  fields_.clear();
+  status_ = 200;
+  framing_ = framing::open;
+  declared_.reset();
+  has_date_ = false;
+  has_type_ = false;
+}
+
+void connection::set_status(int code) {
+  if (code < 200 || code > 999) throw std::invalid_argument("weft::http: no status of an answer");
+  if (framing_ != framing::open) throw std::logic_error("weft::http: the head has been sent");
+  status_ = code;
+}
+
+void connection::check_field(std::string_view name, std::string_view value) const {
+  if (!is_token(name)) throw std::invalid_argument("weft::http: no name of a header field");
+  if (!is_field_value(value)) {
+    throw std::invalid_argument("weft::http: a header field has control characters");
+  }
+  if (framing_ != framing::open) throw std::logic_error("weft::http: the head has been sent");
+}
+
+// Fields that the server has to know of. Returns: whether it is kept elsewhere than in fields_.
+bool connection::take_special(std::string_view name, std::string_view value) {
+  switch (name.size()) {
+    case 4:
+      if (equal_ignoring_case(name, "date")) has_date_ = true;
+      return false;
+    case 10:
+      if (!equal_ignoring_case(name, "connection")) return false;
+      if (!equal_ignoring_case(value, "close")) {
+        throw std::invalid_argument("weft::http: Connection can only be set to close");
+      }
+      keep_alive_ = false;
+      return true;
+    case 12:
+      if (equal_ignoring_case(name, "content-type")) has_type_ = true;
+      return false;
+    case 14:
+      if (!equal_ignoring_case(name, "content-length")) return false;
+      if (const auto length = parse_number(value)) {
+        declared_ = length;
+        return true;
+      }
+      throw std::invalid_argument("weft::http: no number in Content-Length");
+    case 17:
+      if (!equal_ignoring_case(name, "transfer-encoding")) return false;
+      throw std::invalid_argument("weft::http: Transfer-Encoding is the server's");
+    default:
+      return false;
+  }
+}
+
+void connection::set_field(std::string_view name, std::string_view value) {
+  check_field(name, value);
+  if (!take_special(name, value)) fields_.set(name, value);
+}
+
+void connection::add_field(std::string_view name, std::string_view value) {
+  check_field(name, value);
+  if (!take_special(name, value)) fields_.add(name, value);
+}
+
+bool connection::takes_body() const noexcept {
+  return request_.method != "HEAD" && status_ != 204 && status_ != 304;
+}
+
+void connection::write_body(std::string_view text) {
+  if (output_error_) return;
+  switch (framing_) {
+    case framing::open:
+      if (declared_ && takes_body() && body_.size() + text.size() > *declared_) {
+        throw std::logic_error("weft::http: the body is longer than its Content-Length");
+      }
+      if (body_.size() + text.size() <= options_.buffer_bytes) {
+        body_.append(text);
+        return;
+      }
+      begin_pieces();
+      break;
+    case framing::none:
+      return;
+    case framing::chunked:
+    case framing::counted:
+    case framing::until_close:
+      break;
+  }
+  if (framing_ == framing::none) return;
+  if (framing_ == framing::counted) {
+    if (text.size() > remaining_) {
+      throw std::logic_error("weft::http: the body is longer than its Content-Length");
+    }
+    remaining_ -= text.size();
+  }
+  if (body_.size() + text.size() < small_body) {
+    body_.append(text);
+  } else {
+    emit(text);
+  }
+}
+
+std::error_code connection::flush_body() {
+  if (!output_error_) {
+    if (framing_ == framing::open) begin_pieces();
+    emit({});
+    send_pending();
+  }
+  return output_error_;
+}
+
+// The head, for a body whose end is not known yet.
+void connection::begin_pieces() {
+  refresh_now();
+  framing f = framing::chunked;
+  if (declared_) {
+    f = framing::counted;
+  } else if (parser_.minor_version() == 0) {
+    f = framing::until_close;
+    keep_alive_ = false;
+  }
+  if (f == framing::counted) {
+    if (body_.size() > *declared_ && takes_body()) {
+      throw std::logic_error("weft::http: the body is longer than its Content-Length");
+    }
+    remaining_ = *declared_ - std::min<std::uint64_t>(body_.size(), *declared_);
+  }
+  append_head(f, declared_);
+  framing_ = f;
+  if (!takes_body()) {
+    framing_ = framing::none;
+    body_.clear();
+  }
+}
+
+void connection::finish_answer() {
+  if (output_error_) return;
+  refresh_now();
+  switch (framing_) {
+    case framing::open: {
+      const bool with_body = takes_body();
+      if (with_body && declared_ && *declared_ != body_.size()) {
+        begin_pieces();
+        emit({});
+        break_off();
+        return;
+      }
+      append_head(framing::counted,
+                  !with_body && declared_ ? *declared_ : std::uint64_t{body_.size()});
+      framing_ = framing::none;
+      if (with_body && body_.size() > small_body) {
+        const std::array<std::string_view, 2> pieces = {out_, body_};
+        send(pieces);
+        return;
+      }
+      if (with_body) out_ += body_;
+      if (out_.size() > pending_max) send_pending();
+      return;
+    }
+    case framing::chunked:
+      emit({});
+      out_ += "0\r\n\r\n";
+      return;
+    case framing::counted:
+      emit({});
+      // The client would take the next answer for the rest of this one.
+      if (remaining_ != 0) break_off();
+      return;
+    case framing::until_close:
+      emit({});
+      return;
+    case framing::none:
+      if (out_.size() > pending_max) send_pending();
+      return;
+  }
+}
+
+void connection::refuse(int status) {
+  refresh_now();
+  begin_answer();
+  status_ = status;
+  keep_alive_ = false;
+  linger_ = true;
+  append_number(body_, static_cast<std::uint64_t>(status));
+  body_ += ' ';
+  body_ += reason_phrase(status);
+  body_ += '\n';
+  append_head(framing::counted, body_.size());
+  framing_ = framing::none;
+  if (request_.method != "HEAD") out_ += body_;
+}
+
+void connection::append_head(framing f, std::optional<std::uint64_t> length) {
+  if (phase() != service::phase::serving) keep_alive_ = false;
+  // It says so now if the rest of the request will not be read.
+  if (parser_.is_header_done() && !parser_.is_done() && !may_skip_body()) keep_alive_ = false;
+  if (status_ == 200) {
+    out_ += "HTTP/1.1 200 OK\r\n";
+  } else {
+    out_ += "HTTP/1.1 ";
+    append_number(out_, static_cast<std::uint64_t>(status_));
+    out_ += ' ';
+    out_ += reason_phrase(status_);
+    out_ += "\r\n";
+  }
+  if (!has_date_) {
+    out_ += "Date: ";
+    out_ += date_.at(now_);
+    out_ += "\r\n";
+  }
+  for (const field& x : fields_) {
+    out_ += x.name;
+    out_ += ": ";
+    out_ += x.value;
+    out_ += "\r\n";
+  }
+  const bool may_have_body = status_ != 204 && status_ != 304;
+  if (f == framing::counted) {
+    // To a 304 it is that of the answer there would have been, which only the handler knows.
+    if (may_have_body || (status_ == 304 && declared_)) {
+      out_ += "Content-Length: ";
+      append_number(out_, *length);
+      out_ += "\r\n";
+    }
+    if (!has_type_ && may_have_body && *length != 0) {
+      // So that no browser guesses.
+      out_ += "Content-Type: text/plain; charset=utf-8\r\n";
+    }
+  } else if (may_have_body) {
+    if (f == framing::chunked) out_ += "Transfer-Encoding: chunked\r\n";
+    if (!has_type_) out_ += "Content-Type: text/plain; charset=utf-8\r\n";
+  }
+  if (!keep_alive_) {
+    out_ += "Connection: close\r\n";
+  } else if (parser_.minor_version() == 0) {
+    out_ += "Connection: keep-alive\r\n";
+  }
+  out_ += "\r\n";
+}
+
+// Sends body_ and `more`, as one piece.
+void connection::emit(std::string_view more) {
+  const std::size_t size = body_.size() + more.size();
+  if (size == 0 || output_error_) return;
+  refresh_now();
+  std::string_view end;
+  if (framing_ == framing::chunked) {
+    append_number(out_, size, 16);
+    out_ += "\r\n";
+    end = "\r\n";
+  }
+  if (size <= small_body) {
+    out_ += body_;
+    out_ += more;
+    out_ += end;
+    body_.clear();
+    if (out_.size() > small_body) send_pending();
+    return;
+  }
+  const std::array<std::string_view, 4> pieces = {out_, body_, more, end};
+  send(pieces);
+  body_.clear();
+}
+
+bool connection::send_pending() {
+  if (output_error_) return false;
+  if (out_.empty()) return true;
+  const std::string_view piece = out_;
+  return send({&piece, 1});
+}
+
+// Sends pieces, the first of which is out_, and empties that. Parks.
+bool connection::send(std::span<const std::string_view> pieces) {
+  if (output_error_) return false;
+  std::size_t total = 0;
+  for (const std::string_view p : pieces) total += p.size();
+  if (total <= slice_bytes) {
+    refresh_now();
+    arm_write();
+    output_error_ = stream_.write(pieces);
+  } else {
+    for (std::string_view p : pieces) {
+      while (!p.empty() && !output_error_) {
+        const std::string_view slice = p.substr(0, slice_bytes);
+        p.remove_prefix(slice.size());
+        refresh_now();
+        arm_write();
+        output_error_ = stream_.write({&slice, 1});
+      }
+    }
+  }
+  clear(out_, 2 * pending_max);
+  return !output_error_;
+}
+
+}  // namespace detail
+}  // namespace weft::http

@@ -1,0 +1,198 @@
+// server.cpp: accepts connections, and lets them end.
+//
+// serve accepts in its caller's goroutine (or thread) and gives each connection one of its own.
+// When the context ends, a function of the context's wakes accept by a deadline in the past and
+// tells the connections; from there on it is the same as after an error of the listener's: the
+// phase is stopping, and serve waits for the last connection. If that takes longer than `drain`,
+// the contexts of the requests end, and deadlines in the past end every wait for a peer. Then only
+// handlers can keep serve from returning.
+//
+// Locks: lock_ guards the list of connections; deadlines of sockets are set under it, nothing that
+// parks.
+#include <weft/http.hpp>
+
+#include "http/connection.hpp"
+#include "http/socket_stream.hpp"
+
+#include <weft/go.hpp>
+#include <weft/sync.hpp>
+#include <weft/time.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cxxabi.h>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace weft::http {
+namespace {
+
+using detail::connection;
+using detail::service;
+
+constexpr auto look_every = std::chrono::milliseconds(100);  // at the listener, without a seat
+
+class server : public std::enable_shared_from_this<server> {
+ public:
+  server(service& s, cancellable requests)
+      : service_(s), requests_(std::move(requests)), seats_(seats(s.options.connections)) {
+    service_.requests = requests_.ctx;
+  }
+
+  std::error_code accept_all(net::listener& l, const context& ctx) {
+    for (;;) {
+      while (!seats_.try_acquire()) {
+        // A listener that is closed wakes only those who wait for it.
+        const cancellable a_while = with_timeout(ctx, look_every);
+        const bool seated = !seats_.acquire(a_while.ctx);
+        a_while.cancel();
+        if (seated) break;
+        if (ctx.err()) return {};
+        if (!l.is_open()) return errc::closed;
+      }
+      expected<net::conn> c = l.accept();
+      if (ctx.err()) return {};
+      if (c) {
+        start(*std::move(c));
+        continue;
+      }
+      seats_.release();
+      if (!passes(c.error())) return c.error();
+    }
+  }
+
+  void stop() { change(service::phase::stopping); }
+  void give_up() {
+    requests_.cancel();
+    change(service::phase::over);
+  }
+  // Waits for all connections.
+  void wait() { running_.wait(); }
+
+ private:
+  // One connection that runs. It is in the list for as long as it is there.
+  struct member {
+    member(server& of, net::conn c) : owner(of), stream(std::move(c)), core(stream, of.service_) {
+      const std::lock_guard hold(owner.lock_);
+      next = owner.members_;
+      if (next != nullptr) next->previous = this;
+      owner.members_ = this;
+    }
+    member(const member&) = delete;
+    member& operator=(const member&) = delete;
+    ~member() {
+      const std::lock_guard hold(owner.lock_);
+      (previous != nullptr ? previous->next : owner.members_) = next;
+      if (next != nullptr) next->previous = previous;
+    }
+
+    server& owner;
+    socket_stream stream;
+    connection core;
+    member* next = nullptr;      // guarded by owner.lock_
+    member* previous = nullptr;  // the same
+  };
+
+  static std::ptrdiff_t seats(std::size_t n) {
+    return static_cast<std::ptrdiff_t>(
+        std::clamp<std::size_t>(n, 1, static_cast<std::size_t>(counting_semaphore<>::max())));
+  }
+
+  // An error that says nothing about the next connection.
+  static bool passes(const std::error_code& e) {
+    return e == std::errc::connection_aborted || e == std::errc::connection_reset ||
+           e == std::errc::protocol_error || e == std::errc::network_down ||
+           e == std::errc::network_unreachable || e == std::errc::host_unreachable ||
+           e == std::errc::interrupted;
+  }
+
+  void start(net::conn c) {
+    running_.add(1);
+    try {
+      go({.name = "http"}, [self = shared_from_this(), mine = std::move(c)]() mutable {
+        // Whatever ends it, exit() too.
+        struct leave {
+          server& of;
+          ~leave() {
+            of.seats_.release();
+            of.running_.done();
+          }
+        } const on_return{*self};
+        self->run(std::move(mine));
+      });
+    } catch (const std::exception&) {  // no goroutine to be had: the connection is dropped
+      seats_.release();
+      running_.done();
+    }
+  }
+
+  // A forced unwind is caught as a reference to nothing.
+  [[gnu::noinline, gnu::no_sanitize("undefined")]] void run(net::conn c) {
+    try {
+      const auto m = std::make_unique<member>(*this, std::move(c));
+      m->core.run();
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (...) {  // no memory, which is this connection's loss
+    }
+  }
+
+  void change(service::phase p) {
+    service_.now.store(p, std::memory_order_seq_cst);  // [HT1] in connection.cpp
+    const std::lock_guard hold(lock_);
+    for (member* m = members_; m != nullptr; m = m->next) m->core.notice();
+  }
+
+  service& service_;
+  const cancellable requests_;
+  counting_semaphore<> seats_;
+  wait_group running_;
+  mutex lock_;
+  member* members_ = nullptr;  // guarded by lock_
+};
+
+std::error_code serve_with(net::listener& l, service& s, const context& ctx) {
+  const auto owner = std::make_shared<server>(s, with_cancel(without_cancel(ctx)));
+  latch told{1};
+  const auto unwatch = after_func(ctx, [&] {
+    owner->stop();
+    l.set_deadline(clock::time_point(clock::duration(1)));
+    told.count_down();
+  });
+  std::error_code why = owner->accept_all(l, ctx);
+  if (!unwatch()) {
+    told.wait();
+    l.set_deadline({});  // as it was
+  }
+  owner->stop();
+
+  latch gave_up{1};
+  timer drain = weft::after_func(std::max(s.options.drain, serve_options::duration::zero()), [&] {
+    owner->give_up();
+    gave_up.count_down();
+  });
+  owner->wait();
+  if (!drain.stop()) gave_up.wait();
+  owner->give_up();
+  return why;
+}
+
+}  // namespace
+
+std::error_code serve(net::listener& l, handler h, serve_options options, context ctx) {
+  service s;
+  s.whole = std::move(h);
+  s.options = options;
+  return serve_with(l, s, ctx);
+}
+
+std::error_code serve_streaming(net::listener& l, streaming_handler h, serve_options options,
+                                context ctx) {
+  service s;
+  s.by_piece = std::move(h);
+  s.options = options;
+  return serve_with(l, s, ctx);
+}
+
+}  // namespace weft::http

@@ -1,0 +1,33 @@
+// stream.hpp: what a connection stands on: a socket, or memory.
+#pragma once
+
+#include <weft/context.hpp>
+#include <weft/time.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+#include <system_error>
+
+namespace weft::http {
+
+class stream {
+ public:
+  stream() = default;
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+  virtual ~stream() = default;
+
+  // As net::conn's: some bytes; 0 at the end. Parks.
+  virtual expected<std::size_t> read(std::span<char> into) = 0;
+  // All pieces, with one system call if they fit. Parks.
+  virtual std::error_code write(std::span<const std::string_view> pieces) = 0;
+  virtual void set_read_deadline(clock::time_point when) = 0;
+  virtual void set_write_deadline(clock::time_point when) = 0;
+  // The peer reads the end of the stream, and may still send.
+  virtual void close_write() = 0;
+  // The peer gets an error and not the end of the stream, when the stream is closed.
+  virtual void break_off() = 0;
+};
+
+}  // namespace weft::http

@@ -1,0 +1,197 @@
+// conn.cpp: connections.
+//
+// A write of several pieces goes out with sendmsg, as many at a time as the kernel takes. copy()
+// moves data from one connection to the other through a pipe, by splice: it stays in the kernel. A
+// splice cannot leave SIGPIPE out as the others do; see io/sigpipe.hpp.
+#include "io/descriptor.hpp"
+#include "io/socket_access.hpp"
+#include "net/addresses.hpp"
+#include "net/socket_options.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace weft::net {
+namespace {
+
+using sched::poll_side;
+
+constexpr std::size_t at_once_max = std::size_t{1} << 30;
+constexpr std::size_t pieces_max = 64;  // of one system call; the kernel takes 1,024
+
+std::unexpected<std::error_code> closed() { return std::unexpected(std::error_code(errc::closed)); }
+
+std::error_code set_option(io::descriptor* d, int level, int name, int value) {
+  if (d == nullptr) return errc::closed;
+  return d->control([&] { return ::setsockopt(d->fd(), level, name, &value, sizeof value); });
+}
+
+std::error_code shut(io::descriptor* d, int how) {
+  if (d == nullptr) return errc::closed;
+  return d->control([&] { return ::shutdown(d->fd(), how); });
+}
+
+// The pieces that are left, after `skip` bytes of the first. Returns: how many it has put into
+// `to`.
+std::size_t gather(std::span<const std::span<const std::byte>>& pieces, std::size_t skip,
+                   iovec (&to)[pieces_max]) {
+  std::size_t n = 0;
+  for (const std::span<const std::byte> piece : pieces) {
+    if (n == pieces_max) break;
+    if (piece.size() == skip) {
+      skip = 0;
+      continue;
+    }
+    to[n].iov_base = const_cast<std::byte*>(piece.data() + skip);
+    to[n++].iov_len = piece.size() - skip;
+    skip = 0;
+  }
+  return n;
+}
+
+// Leaves out what has been written: whole pieces, and `skip` bytes of the first that is left.
+void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& skip,
+             std::size_t written) {
+  skip += written;
+  while (!pieces.empty() && skip >= pieces.front().size()) {
+    skip -= pieces.front().size();
+    pieces = pieces.subspan(1);
+  }
+}
+
+// Closes both ends of a pipe.
+struct pipe_ends {
+  int in = -1;
+  int out = -1;
+  ~pipe_ends() {
+    if (in != -1) ::close(in);
+    if (out != -1) ::close(out);
+  }
+};
+
+}  // namespace
+
+expected<std::size_t> conn::read(std::span<std::byte> into) {
+  if (descriptor_ == nullptr) return closed();
+  if (into.empty()) return 0;
+  const int fd = descriptor_->fd();
+  const std::size_t most = std::min(into.size(), at_once_max);
+  const auto n = descriptor_->receive(most, [&] { return ::recv(fd, into.data(), most, 0); });
+  if (!n) return std::unexpected(n.error());
+  return static_cast<std::size_t>(*n);
+}
+
+expected<std::size_t> conn::write(std::span<const std::byte> from) {
+  if (descriptor_ == nullptr) return closed();
+  const int fd = descriptor_->fd();
+  std::size_t done = 0;
+  const auto n = descriptor_->when_writable([&]() -> ssize_t {
+    while (done < from.size()) {
+      const std::size_t most = std::min(from.size() - done, at_once_max);
+      const ssize_t sent = ::send(fd, from.data() + done, most, MSG_NOSIGNAL);
+      if (sent == -1) return -1;
+      done += static_cast<std::size_t>(sent);
+    }
+    return 0;
+  });
+  if (!n) return std::unexpected(n.error());
+  return done;
+}
+
+expected<std::size_t> conn::write(std::span<const std::span<const std::byte>> pieces) {
+  if (descriptor_ == nullptr) return closed();
+  const int fd = descriptor_->fd();
+  std::size_t skip = 0;
+  std::size_t done = 0;
+  const auto n = descriptor_->when_writable([&]() -> ssize_t {
+    for (advance(pieces, skip, 0); !pieces.empty();) {
+      iovec parts[pieces_max];
+      msghdr message{};
+      message.msg_iov = parts;
+      message.msg_iovlen = gather(pieces, skip, parts);
+      const ssize_t sent = ::sendmsg(fd, &message, MSG_NOSIGNAL);
+      if (sent == -1) return -1;
+      done += static_cast<std::size_t>(sent);
+      advance(pieces, skip, static_cast<std::size_t>(sent));
+    }
+    return 0;
+  });
+  if (!n) return std::unexpected(n.error());
+  return done;
+}
+
+std::error_code conn::close_read() { return shut(descriptor_.get(), SHUT_RD); }
+std::error_code conn::close_write() { return shut(descriptor_.get(), SHUT_WR); }
+
+void conn::set_deadline(clock::time_point when) {
+  set_read_deadline(when);
+  set_write_deadline(when);
+}
+
+void conn::set_read_deadline(clock::time_point when) {
+  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::in, when);
+}
+
+void conn::set_write_deadline(clock::time_point when) {
+  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::out, when);
+}
+
+address conn::local() const { return local_address(descriptor_.get()); }
+address conn::remote() const { return remote_address(descriptor_.get()); }
+
+std::error_code conn::set_no_delay(bool on) {
+  return set_option(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 1 : 0);
+}
+
+std::error_code conn::set_keep_alive(std::chrono::seconds idle) {
+  io::descriptor* const d = descriptor_.get();
+  const int seconds = static_cast<int>(std::clamp<std::int64_t>(idle.count(), 0, 32767));
+  if (seconds != 0) {
+    if (const auto e = set_option(d, IPPROTO_TCP, TCP_KEEPIDLE, seconds)) return e;
+    if (const auto e = set_option(d, IPPROTO_TCP, TCP_KEEPINTVL, seconds)) return e;
+  }
+  return set_option(d, SOL_SOCKET, SO_KEEPALIVE, seconds != 0 ? 1 : 0);
+}
+
+std::error_code conn::set_linger(std::chrono::seconds time) {
+  io::descriptor* const d = descriptor_.get();
+  if (d == nullptr) return errc::closed;
+  linger value{};
+  value.l_onoff = time.count() < 0 ? 0 : 1;
+  value.l_linger = static_cast<int>(std::clamp<std::int64_t>(time.count(), 0, INT_MAX));
+  return d->control(
+      [&] { return ::setsockopt(d->fd(), SOL_SOCKET, SO_LINGER, &value, sizeof value); });
+}
+
+expected<std::uint64_t> copy(conn& to, conn& from) {
+  io::descriptor* const source = socket_access::of(from);
+  io::descriptor* const target = socket_access::of(to);
+  if (source == nullptr || target == nullptr) return closed();
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::unexpected(io::last_error());
+  const pipe_ends pipe{ends[0], ends[1]};
+  constexpr std::size_t most = std::size_t{1} << 20;
+  constexpr unsigned flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
+  std::uint64_t total = 0;
+  for (;;) {
+    // The pipe is empty, so that EAGAIN can mean nothing but an empty socket.
+    const auto got = source->when_readable(
+        [&] { return ::splice(source->fd(), nullptr, pipe.out, nullptr, most, flags); });
+    if (!got) return std::unexpected(got.error());
+    if (*got == 0) return total;
+    for (auto left = static_cast<std::size_t>(*got); left != 0;) {
+      const auto put = target->when_writable(
+          [&] { return ::splice(pipe.in, nullptr, target->fd(), nullptr, left, flags); });
+      if (!put) return std::unexpected(put.error());
+      left -= static_cast<std::size_t>(*put);
+      total += static_cast<std::uint64_t>(*put);
+    }
+  }
+}
+
+}  // namespace weft::net

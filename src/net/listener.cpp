@@ -1,0 +1,99 @@
+// listener.cpp: listening sockets.
+//
+// What TCP connections start with is set on the listening socket: the kernel passes it on to those
+// it accepts, which saves five system calls for each.
+//
+// Without descriptors accept4 fails and the connection stays in the queue; then accept() waits, 5
+// ms and then ever longer up to a second, until there are some again. Connections that were reset
+// while they waited, and other errors of a single one, are passed over.
+#include "io/descriptor.hpp"
+#include "io/socket_access.hpp"
+#include "net/addresses.hpp"
+#include "net/bind.hpp"
+#include "net/socket_options.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+
+namespace weft::net {
+namespace {
+
+using sched::poll_side;
+
+constexpr std::chrono::milliseconds shortage_pause_min{5};
+constexpr std::chrono::milliseconds shortage_pause_max{1000};
+
+bool is_shortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
+         error == ENOSPC;  // of the poller's watches
+}
+
+// An error of the connection that would have been next, not of the listener (accept(2)).
+bool concerns_one(int error) {
+  switch (error) {
+    case ECONNABORTED:
+    case EPROTO:
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+expected<conn> listener::accept() {
+  io::descriptor* const d = descriptor_.get();
+  if (d == nullptr) return std::unexpected(std::error_code(errc::closed));
+  const auto short_reads = is_tcp_ ? io::short_reads::mean_empty : io::short_reads::mean_nothing;
+  for (auto pause = shortage_pause_min;; pause = std::min(pause * 2, shortage_pause_max)) {
+    const auto fd = d->when_readable([&]() -> ssize_t {
+      for (;;) {
+        const int accepted = ::accept4(d->fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (accepted != -1 || !concerns_one(io::last_errno())) return accepted;
+      }
+    });
+    if (fd) {
+      auto made = io::descriptor::adopt(static_cast<int>(*fd), short_reads);
+      if (made) return socket_access::make_conn(std::move(*made));
+      if (!is_shortage(made.error().value())) return std::unexpected(made.error());
+    } else if (fd.error().category() != std::generic_category() ||
+               !is_shortage(fd.error().value())) {
+      return std::unexpected(fd.error());
+    }
+    // A deadline or close() ends this, too.
+    if (const std::error_code e = d->pause(poll_side::in, pause)) return std::unexpected(e);
+  }
+}
+
+address listener::addr() const { return local_address(descriptor_.get()); }
+
+void listener::set_deadline(clock::time_point when) {
+  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::in, when);
+}
+
+expected<listener> listen(std::string_view network, std::string_view address) {
+  const auto bound = bind_socket(network, address, socket_kind::stream);
+  if (!bound) return std::unexpected(bound.error());
+  if (bound->is_ip) set_tcp_defaults(bound->fd);
+  // The kernel cuts it to net.core.somaxconn.
+  if (::listen(bound->fd, 65535) != 0) {
+    const std::error_code e = io::last_error();
+    ::close(bound->fd);
+    return abandon(*bound, e);
+  }
+  auto d = io::descriptor::adopt(bound->fd);
+  if (!d) return abandon(*bound, d.error());
+  return socket_access::make_listener(std::move(*d), bound->path, bound->is_ip);
+}
+
+}  // namespace weft::net

@@ -1,0 +1,61 @@
+// look_up.hpp: one question to the system's names, without holding up a processor.
+//
+// Two forms, chosen by CMake: look_up_cares.cpp asks through the poller; look_up_getaddrinfo.cpp,
+// for machines without c-ares, lets a thread wait in the C library.
+#pragma once
+
+#include <weft/net.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace weft::net {
+
+// Error codes of the category "weft.resolve".
+enum class resolve_errc {
+  host_not_found = 1,  // there is no such name
+  no_address,          // there is, but without an address of the kind that was asked for
+  try_again,           // the server failed; later it may not
+  no_answer,           // no server answered in time; equal to std::errc::timed_out
+  failed,              // for good: a server refused, or what it said makes no sense
+};
+const std::error_category& resolve_category() noexcept;
+inline std::error_code make_error_code(resolve_errc e) noexcept {
+  return {static_cast<int>(e), resolve_category()};
+}
+
+enum class ip_family : std::uint8_t { any, v4, v6 };
+
+class look_up {
+ public:
+  virtual ~look_up() = default;
+  // Once. Returns: addresses without a port, those to try first in front; never none. Parks.
+  virtual expected<std::vector<address>> run() = 0;
+  // Nobody wants to know any more: run() returns soon, if it can. From anywhere, at any time.
+  virtual void abandon() noexcept = 0;
+};
+
+// Requires: the host is in lower case, and a name by its form.
+expected<std::unique_ptr<look_up>> make_look_up(std::string host, ip_family family);
+
+// Whether the name is this machine's own, which is asked of nobody else (RFC 6761).
+bool is_localhost(std::string_view host) noexcept;
+// This machine, IPv4 first.
+std::vector<address> loopback(ip_family family);
+
+// resolve() for one family.
+expected<std::vector<address>> resolve_family(std::string_view host, ip_family family,
+                                              const context& ctx);
+
+// For tests: the servers of look-ups from now on, "127.0.0.1:5353,..."; empty: the system's.
+// Returns: false if this form of look-up cannot.
+bool use_name_servers(std::string servers);
+
+}  // namespace weft::net
+
+template <>
+struct std::is_error_code_enum<weft::net::resolve_errc> : std::true_type {};

@@ -1,0 +1,111 @@
+// look_up_getaddrinfo.cpp: a look-up by the C library, which waits in its thread for the answer.
+//
+// So it is announced as a blocking call, and no more than 64 threads wait at a time: the rest of
+// the look-ups queue. The C library cannot be told to stop; an abandoned look-up that has not begun
+// does not begin, one that has goes on with nobody listening.
+#include "net/look_up.hpp"
+
+#include <weft/go.hpp>
+#include <weft/sync.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <utility>
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace weft::net {
+namespace {
+
+constexpr std::ptrdiff_t at_once_max = 64;
+
+counting_semaphore<at_once_max>& the_permits() {
+  static auto& permits = *new counting_semaphore<at_once_max>(at_once_max);
+  return permits;
+}
+
+class permit {
+ public:
+  permit() { the_permits().acquire(); }
+  permit(const permit&) = delete;
+  permit& operator=(const permit&) = delete;
+  ~permit() { the_permits().release(); }
+};
+
+std::error_code error_of(int status, int error) {
+  switch (status) {
+    case EAI_NONAME:
+      return resolve_errc::host_not_found;
+    case EAI_NODATA:
+    case EAI_ADDRFAMILY:
+      return resolve_errc::no_address;
+    case EAI_AGAIN:
+      return resolve_errc::try_again;
+    case EAI_MEMORY:
+      return std::make_error_code(std::errc::not_enough_memory);
+    case EAI_SYSTEM:
+      return {error, std::generic_category()};
+    default:
+      return resolve_errc::failed;
+  }
+}
+
+class blocking_look_up final : public look_up {
+ public:
+  blocking_look_up(std::string host, ip_family family) : host_(std::move(host)), family_(family) {}
+
+  expected<std::vector<address>> run() override {
+    // The plain name is in the system's files; what is below it the C library would ask a server.
+    if (is_localhost(host_) && host_ != "localhost") return loopback(family_);
+    const permit one;
+    // relaxed: if it comes later, nobody looks at the result.
+    if (is_abandoned_.load(std::memory_order_relaxed)) {
+      return std::unexpected(make_error_code(errc::canceled));
+    }
+    return blocking([this] { return ask(); });
+  }
+
+  void abandon() noexcept override { is_abandoned_.store(true, std::memory_order_relaxed); }
+
+ private:
+  expected<std::vector<address>> ask() const {
+    addrinfo hints{};
+    hints.ai_family = family_ == ip_family::any  ? AF_UNSPEC
+                      : family_ == ip_family::v4 ? AF_INET
+                                                 : AF_INET6;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* all = nullptr;
+    if (const int s = ::getaddrinfo(host_.c_str(), nullptr, &hints, &all); s != 0) {
+      return std::unexpected(error_of(s, errno));
+    }
+    std::vector<address> found;
+    for (const addrinfo* i = all; i != nullptr; i = i->ai_next) {
+      address a = address::from_native(i->ai_addr, i->ai_addrlen);
+      if (a.is_v4()) a = address::parse(a.host()).value_or(a);  // also if in IPv6 form
+      if ((a.is_v4() || a.is_v6()) && std::ranges::find(found, a) == found.end()) {
+        found.push_back(a);
+      }
+    }
+    ::freeaddrinfo(all);
+    if (found.empty()) return std::unexpected(make_error_code(resolve_errc::no_address));
+    return found;
+  }
+
+  const std::string host_;
+  const ip_family family_;
+  std::atomic<bool> is_abandoned_{false};
+};
+
+}  // namespace
+
+expected<std::unique_ptr<look_up>> make_look_up(std::string host, ip_family family) {
+  return std::make_unique<blocking_look_up>(std::move(host), family);
+}
+
+bool use_name_servers(std::string /*servers*/) { return false; }
+
+}  // namespace weft::net

@@ -1,0 +1,225 @@
+// resolve.cpp: names of hosts to addresses: literals at once, all else by a look-up that those who
+// want to know the same at the same time share.
+//
+// A look-up has a goroutine of its own, so it belongs to none of those who wait for it: each of
+// them may give up, as its context says, and the others get their answer. The last one to give up
+// abandons it.
+//
+//   resolve()    finds the flight for that name in the table, or puts a new one in and starts it;
+//                waits for it to land, or for the context
+//   the flight   runs the look-up, leaves the table, lands
+//
+// Answers are not kept: that is the name server's business, which knows for how long they are true.
+//
+// Invariants:
+//   I1  A flight in the table has at least one passenger and has not landed.
+//   I2  A flight that has left the table gets no more passengers.
+#include "base/check.hpp"
+#include "net/host_port.hpp"
+#include "net/look_up.hpp"
+
+#include <weft/go.hpp>
+#include <weft/net.hpp>
+#include <weft/sync.hpp>
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace weft::net {
+namespace {
+
+using addresses = std::vector<address>;
+using question = std::pair<std::string, ip_family>;
+
+struct flight {
+  std::unique_ptr<look_up> what;
+  latch landed{1};
+  expected<addresses> result;  // before landing: the flight's goroutine
+  std::size_t passengers = 1;  // guarded by the table's lock
+};
+
+class flight_table {
+ public:
+  // Returns: the flight for that question, and whether the caller must start it.
+  expected<std::pair<std::shared_ptr<flight>, bool>> board(const question& q) {
+    const std::lock_guard hold(lock_);
+    std::shared_ptr<flight>& slot = flights_[q];
+    if (slot != nullptr) {
+      ++slot->passengers;
+      return std::pair(slot, false);
+    }
+    auto made = make_look_up(q.first, q.second);
+    if (!made) {
+      flights_.erase(q);
+      return std::unexpected(made.error());
+    }
+    slot = std::make_shared<flight>();
+    slot->what = std::move(*made);
+    return std::pair(slot, true);
+  }
+
+  // A passenger gives up.
+  void leave(const question& q, const std::shared_ptr<flight>& f) {
+    {
+      const std::lock_guard hold(lock_);
+      WEFT_CHECK(f->passengers > 0);
+      if (--f->passengers > 0) return;
+      erase_locked(q, f);
+    }
+    f->what->abandon();
+  }
+
+  // The look-up has come to its end.
+  void remove(const question& q, const std::shared_ptr<flight>& f) {
+    const std::lock_guard hold(lock_);
+    erase_locked(q, f);
+  }
+
+ private:
+  void erase_locked(const question& q, const std::shared_ptr<flight>& f) {
+    const auto found = flights_.find(q);
+    if (found != flights_.end() && found->second == f) flights_.erase(found);
+  }
+
+  // Held across no call that waits, so a goroutine holds it on one thread.
+  std::mutex lock_;
+  std::map<question, std::shared_ptr<flight>> flights_;  // guarded by lock_
+};
+
+// Never destroyed: goroutines run until the process is gone.
+flight_table& the_table() {
+  static flight_table& table = *new flight_table;
+  return table;
+}
+
+void land(const question& q, const std::shared_ptr<flight>& f, expected<addresses> result) {
+  f->result = std::move(result);
+  the_table().remove(q, f);
+  f->landed.count_down();
+}
+
+void start(const question& q, const std::shared_ptr<flight>& f) {
+  try {
+    go({.name = "resolve"}, [q, f] { land(q, f, f->what->run()); });
+  } catch (const std::system_error& e) {
+    land(q, f, std::unexpected(e.code()));  // there is no goroutine to be had
+  }
+}
+
+// A name that can be asked for: labels of 1 to 63 bytes, perhaps with a dot at the end. The rest
+// would be nonsense in a query, or in a file of names.
+bool is_name(std::string_view host) {
+  constexpr std::size_t name_max = 253;
+  constexpr std::size_t label_max = 63;
+  if (host.ends_with('.')) host.remove_suffix(1);
+  if (host.empty() || host.size() > name_max) return false;
+  std::size_t label = 0;
+  for (const char c : host) {
+    if (c == '.') {
+      if (label == 0) return false;
+      label = 0;
+      continue;
+    }
+    const bool is_visible = static_cast<unsigned char>(c) > ' ' && c != '\x7f';
+    constexpr std::string_view others_meaning = "[]:/%@,";
+    if (!is_visible || others_meaning.find(c) != others_meaning.npos || ++label > label_max) {
+      return false;
+    }
+  }
+  return label != 0;
+}
+
+bool fits(const address& a, ip_family family) {
+  return family == ip_family::any || (family == ip_family::v4 ? a.is_v4() : a.is_v6());
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+class category final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "weft.resolve"; }
+  std::string message(int value) const override {
+    switch (static_cast<resolve_errc>(value)) {
+      case resolve_errc::host_not_found:
+        return "no such host";
+      case resolve_errc::no_address:
+        return "the host has no address of this kind";
+      case resolve_errc::try_again:
+        return "the name server failed; try again";
+      case resolve_errc::no_answer:
+        return "no name server answered";
+      case resolve_errc::failed:
+        return "the host's name cannot be resolved";
+    }
+    return "unknown error " + std::to_string(value);
+  }
+  std::error_condition default_error_condition(int value) const noexcept override {
+    switch (static_cast<resolve_errc>(value)) {
+      case resolve_errc::try_again:
+        return std::errc::resource_unavailable_try_again;
+      case resolve_errc::no_answer:
+        return std::errc::timed_out;
+      default:
+        return {value, *this};
+    }
+  }
+};
+
+}  // namespace
+
+const std::error_category& resolve_category() noexcept {
+  static const category the_category;
+  return the_category;
+}
+
+bool is_localhost(std::string_view host) noexcept {
+  if (host.ends_with('.')) host.remove_suffix(1);
+  return host == "localhost" || host.ends_with(".localhost");
+}
+
+std::vector<address> loopback(ip_family family) {
+  std::vector<address> result;
+  if (family != ip_family::v6) result.push_back(*address::parse("127.0.0.1"));
+  if (family != ip_family::v4) result.push_back(*address::parse("::1"));
+  return result;
+}
+
+expected<std::vector<address>> resolve_family(std::string_view host, ip_family family,
+                                              const context& ctx) {
+  if (const std::error_code ended = ctx.err()) return std::unexpected(ended);
+  if (host.empty()) return std::unexpected(std::make_error_code(std::errc::invalid_argument));
+  if (const auto literal = parse_ip(host)) {
+    if (!fits(*literal, family)) return std::unexpected(make_error_code(resolve_errc::no_address));
+    return addresses{*literal};
+  } else if (literal.error() != std::errc::invalid_argument) {
+    return std::unexpected(literal.error());  // an interface that does not exist
+  }
+  if (!is_name(host)) return std::unexpected(make_error_code(resolve_errc::host_not_found));
+
+  const question q(lower(host), family);
+  const auto boarded = the_table().board(q);
+  if (!boarded) return std::unexpected(boarded.error());
+  const auto& [f, is_first] = *boarded;
+  if (is_first) start(q, f);
+  if (const std::error_code ended = f->landed.wait(ctx)) {
+    the_table().leave(q, f);
+    return std::unexpected(ended);
+  }
+  return f->result;
+}
+
+expected<std::vector<address>> resolve(std::string_view host, context ctx) {
+  return resolve_family(host, ip_family::any, ctx);
+}
+
+}  // namespace weft::net

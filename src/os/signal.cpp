@@ -1,0 +1,368 @@
+// signal.cpp: signals turned into messages.
+//
+// The handler may run on any thread, in the middle of anything, the runtime included. It sets a
+// bit, bumps a futex word and is done; it touches nothing else, and leaves errno alone. A service
+// thread wakes up, takes the lock and sends to whoever wants the signal. A thread and not a
+// goroutine, so that signals come through whatever the processors are busy with, and nobody's
+// goroutines are counted wrong.
+//
+// stop() promises two things: nothing is sent to the channel after it, and no signal gets lost on
+// the way. So it says that the signal is not wanted any more; waits for the handlers that may not
+// have seen that; delivers what these have recorded, itself, under the lock; and only then removes
+// the channel. A handler that does see it does what would have been done without us.
+//
+//     handler                         stop, under the lock
+//     in_handlers += 1                wanted = false
+//     wanted? record : as before      in_handlers == 0?
+//     in_handlers -= 1                deliver what is recorded
+//
+// [SG1] is that pair: either the handler sees that it is not wanted, or stop sees the handler, and
+// what it has recorded after it. seq_cst on both words.
+//
+// The handler blocks all signals while it runs, so that it is never paused (preempt.cpp): whoever
+// waits for it waits for a few instructions.
+//
+// Faults (SIGSEGV and its kind) are never ours, even if somebody wants the signal: only what others
+// have sent. The preemption signal has a handler already, which passes on what is not its own.
+//
+// Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
+#include "base/futex.hpp"
+#include "base/sanitizer.hpp"
+#include "io/sigpipe.hpp"
+#include "sched/scheduler.hpp"
+
+#include <weft/go.hpp>
+#include <weft/os.hpp>
+#include <weft/sync.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <bitset>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <sys/syscall.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace weft::os {
+namespace {
+
+constexpr int signals_end = 65;  // the kernel's are 1 to 64
+using signal_set = std::bitset<signals_end>;
+
+constexpr std::size_t index(int s) noexcept { return static_cast<std::size_t>(s); }
+
+// What a signal did before.
+struct disposition {
+  std::atomic<void*> handler{nullptr};  // SIG_DFL, SIG_IGN, or either kind of function
+  std::atomic<int> flags{0};
+};
+
+// The handler's: no constructor, no destructor; numbers and no bools, whose atomics are inlined
+// into a function that is not instrumented, too.
+struct signal_state {
+  std::atomic<std::uint32_t> wanted{0};    // [SG1] 1: yes; written under the lock
+  std::atomic<std::uint32_t> recorded{0};  // 1: it has come; the service takes it
+  disposition previous;                    // written before the handler is installed
+};
+constinit signal_state states[signals_end];
+constinit std::atomic<std::uint32_t> in_handlers{0};  // [SG1]
+constinit std::atomic<std::uint32_t> bell{0};         // futex: bumped for each that is recorded
+
+// Whether a thread does this to itself, by what it has just done.
+bool is_fault_signal(int s) noexcept {
+  switch (s) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGTRAP:
+    case SIGSYS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool stops_process(int s) noexcept { return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU; }
+bool does_nothing(int s) noexcept {
+  return s == SIGCHLD || s == SIGURG || s == SIGWINCH || s == SIGCONT;
+}
+
+// As if we had not been here. In a handler that has blocked all signals.
+void act_as_before(int s, siginfo_t* info, void* ucontext) noexcept {
+  // relaxed: written before this handler was installed.
+  void* const handler = states[s].previous.handler.load(std::memory_order_relaxed);
+  const int flags = states[s].previous.flags.load(std::memory_order_relaxed);
+  if (handler == reinterpret_cast<void*>(SIG_IGN)) return;
+  if (handler != reinterpret_cast<void*>(SIG_DFL)) {
+    if ((flags & SA_SIGINFO) != 0) {
+      reinterpret_cast<void (*)(int, siginfo_t*, void*)>(handler)(s, info, ucontext);
+    } else {
+      reinterpret_cast<void (*)(int)>(handler)(s);
+    }
+    return;
+  }
+  if (does_nothing(s)) return;
+  if (stops_process(s)) {
+    ::raise(SIGSTOP);
+    return;
+  }
+  struct sigaction action{};
+  action.sa_handler = SIG_DFL;
+  ::sigaction(s, &action, nullptr);
+  // A fault repeats itself; another signal comes when this handler has returned.
+  if (!is_fault_signal(s) || info->si_code <= 0) ::raise(s);
+}
+
+// Not instrumented: ThreadSanitizer's own code may have been interrupted.
+WEFT_NO_TSAN void on_signal(int s, siginfo_t* info, void* ucontext) {
+  const int saved = errno;
+  const bool is_fault = is_fault_signal(s) && info->si_code > 0;
+  in_handlers.fetch_add(1, std::memory_order_seq_cst);  // [SG1]
+  const bool is_wanted =
+      !is_fault && states[s].wanted.load(std::memory_order_seq_cst) != 0;  // [SG1]
+  if (is_wanted && states[s].recorded.exchange(1, std::memory_order_seq_cst) == 0) {
+    bell.fetch_add(1, std::memory_order_seq_cst);
+    base::futex_wake(bell, 1);
+  }
+  in_handlers.fetch_sub(1, std::memory_order_seq_cst);  // [SG1]
+  if (!is_wanted) act_as_before(s, info, ucontext);     // which may never return
+  errno = saved;
+}
+
+struct listener {
+  chan<int> to;
+  std::optional<cancel_function> cancel = {};  // of notify_context: then there is no channel
+  std::uint64_t id = 0;                        // the same
+  signal_set wants = {};
+};
+
+struct registry {
+  mutex lock;  // of all that follows
+  std::vector<listener> listeners;
+  struct sigaction before[signals_end]{};  // of those that are wanted
+  std::uint64_t next_id = 1;
+  bool has_service = false;
+};
+
+// Never destroyed: signals may come until the process has ended.
+registry& the_registry() {
+  static registry* const r = new registry;
+  return *r;
+}
+
+void cancel_with(const cancel_function& cancel, int s) {
+  const std::exception_ptr cause = std::make_exception_ptr(signal_received(s));
+  // Code of others may be called: not here.
+  try {
+    go([cancel, cause] { cancel(cause); });
+  } catch (...) {
+    cancel(cause);  // there is no goroutine to be had
+  }
+}
+
+void deliver_locked(registry& r) {
+  for (int s = 1; s < signals_end; ++s) {
+    if (states[s].recorded.load(std::memory_order_relaxed) == 0) continue;
+    if (states[s].recorded.exchange(0, std::memory_order_seq_cst) == 0) continue;
+    for (const listener& l : r.listeners) {
+      if (!l.wants[index(s)]) continue;
+      if (l.cancel) {
+        cancel_with(*l.cancel, s);
+      } else {
+        (void)l.to.try_send(int{s});  // full, or closed: it is lost
+      }
+    }
+  }
+}
+
+void* serve(void*) {
+  registry& r = the_registry();
+  for (;;) {
+    const std::uint32_t rung = bell.load(std::memory_order_seq_cst);
+    {
+      // Not by lock(): a service that sleeps in weft would be counted twice (deadlock.cpp).
+      while (!r.lock.try_lock()) base::yield_thread();
+      const std::lock_guard hold(r.lock, std::adopt_lock);
+      deliver_locked(r);
+    }
+    base::futex_wait(bell, rung);
+  }
+}
+
+void* handler_of(const struct sigaction& a) noexcept {
+  return (a.sa_flags & SA_SIGINFO) != 0 ? reinterpret_cast<void*>(a.sa_sigaction)
+                                        : reinterpret_cast<void*>(a.sa_handler);
+}
+
+// Past ThreadSanitizer, which keeps a signal until the thread calls a function that it knows: a
+// machine that sleeps may never do so.
+void install_raw(int s) noexcept {
+  struct kernel_action {
+    void* handler;
+    unsigned long flags;
+    void* restorer;
+    std::uint64_t mask;
+  } action{};
+  ::syscall(SYS_rt_sigaction, s, nullptr, &action, sizeof action.mask);
+  action.handler = reinterpret_cast<void*>(&on_signal);
+  ::syscall(SYS_rt_sigaction, s, &action, nullptr, sizeof action.mask);
+}
+
+// Catches a signal that nobody wanted until now.
+void catch_locked(registry& r, int s) {
+  signal_state& state = states[s];
+  state.wanted.store(1, std::memory_order_seq_cst);  // [SG1]
+  if (sched::listen_to_preemption_signal(s, &on_signal)) return;
+  struct sigaction before{};
+  ::sigaction(s, nullptr, &before);
+  // Ours, if somebody who had put another in its place for a while has put it back: then what was
+  // there before us is known.
+  if (handler_of(before) != reinterpret_cast<void*>(&on_signal)) {
+    r.before[s] = before;
+    state.previous.handler.store(handler_of(before), std::memory_order_relaxed);
+    state.previous.flags.store(before.sa_flags, std::memory_order_relaxed);
+  }
+  struct sigaction action{};
+  action.sa_sigaction = &on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  ::sigfillset(&action.sa_mask);
+  ::sigaction(s, &action, nullptr);
+  if (base::sanitizer::is_thread) install_raw(s);
+}
+
+// Nobody wants it any more, nor is any handler about to record it.
+void release_locked(registry& r, int s) {
+  if (sched::listen_to_preemption_signal(s, nullptr)) return;
+  struct sigaction now{};
+  ::sigaction(s, nullptr, &now);
+  if (handler_of(now) != reinterpret_cast<void*>(&on_signal)) return;  // somebody else's by now
+  ::sigaction(s, &r.before[s], nullptr);
+}
+
+signal_set wanted_locked(const registry& r) {
+  signal_set all;
+  for (const listener& l : r.listeners) all |= l.wants;
+  return all;
+}
+
+// Requires: `l` is in the list, or an end of it.
+void remove_locked(registry& r, std::vector<listener>::iterator l) {
+  if (l == r.listeners.end()) return;
+  const signal_set mine = std::exchange(l->wants, {});
+  const signal_set gone = mine & ~wanted_locked(r);
+  l->wants = mine;
+  for (int s = 1; s < signals_end; ++s) {
+    if (gone[index(s)]) states[s].wanted.store(0, std::memory_order_seq_cst);  // [SG1]
+  }
+  while (in_handlers.load(std::memory_order_seq_cst) != 0) this_goroutine::yield();  // [SG1]
+  deliver_locked(r);
+  r.listeners.erase(l);
+  for (int s = 1; s < signals_end; ++s) {
+    if (gone[index(s)]) release_locked(r, s);
+  }
+}
+
+void add_locked(registry& r, listener& l, const signal_set& more) {
+  const signal_set fresh = more & ~wanted_locked(r);
+  l.wants |= more;
+  for (int s = 1; s < signals_end; ++s) {
+    if (fresh[index(s)]) catch_locked(r, s);
+  }
+}
+
+// Throws: std::invalid_argument.
+signal_set checked(std::initializer_list<int> signals) {
+  signal_set set;
+  for (const int s : signals) {
+    struct sigaction unused{};
+    // 32 and 33 are the C library's, which says so.
+    if (s < 1 || s >= signals_end || s == SIGKILL || s == SIGSTOP ||
+        ::sigaction(s, nullptr, &unused) != 0) {
+      throw std::invalid_argument("weft::os::notify: " + std::to_string(s) +
+                                  " is no signal that can be caught");
+    }
+    set.set(index(s));
+  }
+  if (signals.size() != 0) return set;
+  for (int s = 1; s < signals_end; ++s) {
+    struct sigaction action{};
+    if (s == SIGKILL || s == SIGSTOP || s == SIGABRT || is_fault_signal(s)) continue;
+    if (::sigaction(s, nullptr, &action) != 0 || sched::is_preemption_signal(s)) continue;
+    set.set(index(s));
+  }
+  return set;
+}
+
+void prepare_locked(registry& r) {
+  if (r.has_service) return;
+  if (const int error = sched::start_service("weft-signals", &serve)) {
+    throw std::system_error(error, std::generic_category(), "weft::os::notify");
+  }
+  r.has_service = true;
+}
+
+std::string name_of(int s) {
+  const char* const name = ::sigdescr_np(s);
+  return name != nullptr ? name : "signal " + std::to_string(s);
+}
+
+}  // namespace
+
+void notify(chan<int> c, std::initializer_list<int> signals) {
+  if (!c) throw std::invalid_argument("weft::os::notify: the channel is nil");
+  sched::ensure_started();  // its handlers are what comes back after stop()
+  io::ignore_sigpipe();     // the same
+  const signal_set set = checked(signals);
+  registry& r = the_registry();
+  const std::lock_guard hold(r.lock);
+  prepare_locked(r);
+  auto l = std::ranges::find_if(r.listeners, [&](const listener& x) { return x.to == c; });
+  if (l == r.listeners.end()) l = r.listeners.insert(l, listener{.to = std::move(c)});
+  add_locked(r, *l, set);
+}
+
+void stop(const chan<int>& c) {
+  if (!c) return;
+  registry& r = the_registry();
+  const std::lock_guard hold(r.lock);
+  remove_locked(r, std::ranges::find_if(r.listeners, [&](const listener& l) { return l.to == c; }));
+}
+
+signal_received::signal_received(int signal)
+    : std::system_error(errc::canceled, name_of(signal) + ": signal received"), signal_(signal) {}
+
+signal_context notify_context(const context& parent, std::initializer_list<int> signals) {
+  auto [ctx, cancel] = with_cancel(parent);
+  sched::ensure_started();
+  io::ignore_sigpipe();
+  const signal_set set = checked(signals);
+  registry& r = the_registry();
+  const std::lock_guard hold(r.lock);
+  prepare_locked(r);
+  const std::uint64_t id = r.next_id++;
+  r.listeners.push_back({.to = nullptr, .cancel = cancel, .id = id, .wants = {}});
+  add_locked(r, r.listeners.back(), set);
+  return {std::move(ctx), stop_function(id, std::move(cancel))};
+}
+
+void stop_function::operator()() const {
+  {
+    registry& r = the_registry();
+    const std::lock_guard hold(r.lock);
+    remove_locked(r, std::ranges::find_if(r.listeners, [&](const listener& l) {
+                    return l.cancel.has_value() && l.id == id_;
+                  }));
+  }
+  cancel_();
+}
+
+}  // namespace weft::os

@@ -1,0 +1,147 @@
+// poller.hpp: the kernel's readiness events turned into runnable goroutines.
+//
+// One epoll instance for the process. A descriptor is registered once, edge-triggered, for both
+// directions, and has a record (pollable) with two sides, in and out. On each side at most one
+// goroutine waits (io/descriptor.hpp serialises them).
+//
+//   wait()     the caller has found the descriptor not ready:
+//                closed, or past the deadline?  says so
+//                ready is set?                  takes it: try again
+//                else                           puts itself into `waiter` and parks
+//   an event   somebody waits?  takes the waiter out and readies it
+//              else             sets ready, which stays until the next wait() takes it
+//   others     close(), set_deadline(): take the waiter out and ready it; it looks again
+//
+// All of that under the side's lock, so an event is never lost: it comes before wait() has the
+// lock, and is found as `ready`, or after, and finds the waiter. A spurious `ready` costs one
+// system call.
+//
+// Stale events. Records are never unmapped, so a late event may look at any. It carries the
+// record's sequence number, which changes when the descriptor is closed, and is compared under the
+// lock.
+//
+// Who polls. At most one thread at a time (`attended_`), so that an interrupt reaches who sleeps:
+//   - a machine that goes to sleep with its processor, until the next timer, if somebody waits for
+//     a descriptor and nobody else attends (idle.cpp);
+//   - machines in passing, without sleeping: each time they have nothing else to run, and every
+//     50 us at a fair pick (find.cpp);
+//   - the monitor when all processors are busy with other things (monitor.cpp).
+// P1  If somebody waits and all machines sleep, one of them sleeps in the poller: the last one to
+//     lie down with its processor found nobody there, or whoever was there in passing lies down
+//     later. Whoever begins to wait or leaves the poller without that calls attend_poller(): plain
+//     threads, the monitor, machines that give their processor up and leave it to nobody.
+//
+// Locks: a side's lock is of the highest rank; whoever holds a timer heap's may take it.
+#pragma once
+
+#include "base/lock.hpp"
+#include "sched/goroutine_list.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace weft::sched {
+
+struct processor;
+
+enum class poll_side : std::uint8_t { in, out };
+enum class poll_result : std::uint8_t { ready, timed_out, closed, unsupported };
+
+struct pollable {
+  struct side {
+    base::spin_lock lock;
+    bool is_closing = false;               // guarded by lock
+    std::atomic<bool> ready{false};        // written under lock; events look at it first
+    goroutine* waiter = nullptr;           // guarded by lock
+    std::atomic<std::int64_t> deadline{};  // written under lock; 0: none
+  };
+  side sides[2];
+  std::uint32_t sequence = 0;            // written under both locks
+  std::atomic<bool> has_hung_up{false};  // the peer will send no more: no event will say so again
+  std::uint32_t index = 0;               // immutable
+  int fd = -1;
+  pollable* next_free = nullptr;  // guarded by the poller's lock
+
+  side& operator[](poll_side s) noexcept { return sides[static_cast<std::size_t>(s)]; }
+};
+
+class poller {
+ public:
+  // Outside the runtime. Returns: null, and errno, if the kernel refuses.
+  pollable* open(int fd) noexcept;
+  // Whoever waits goes on, and nobody waits any more. Outside.
+  void begin_close(pollable& r) noexcept;
+  // Forgets it. Requires: begin_close(), and nobody is in a call. Before the descriptor is closed.
+  void end_close(pollable& r) noexcept;
+
+  // Waits until that side may be ready. Outside. Parks.
+  poll_result wait(pollable& r, poll_side s) noexcept;
+  // Waits until `until_ns` whether it is ready or not. Returns: ready, unless it was closed or its
+  // deadline came first. The same.
+  poll_result pause(pollable& r, poll_side s, std::int64_t until_ns) noexcept;
+  // What wait() would say at once; ready if it would wait.
+  static poll_result status(pollable& r, poll_side s) noexcept;
+  // 0: none. Whoever waits looks again.
+  void set_deadline(pollable& r, poll_side s, std::int64_t when_ns) noexcept;
+
+  // Whether a goroutine waits for a descriptor. A hint.
+  bool is_waited_for() const noexcept;
+  bool is_attended() const noexcept { return attended_.load(std::memory_order_relaxed); }
+  std::int64_t last_poll_ns() const noexcept {
+    return last_poll_ns_.load(std::memory_order_relaxed);
+  }
+
+  // Becomes the one who polls, if somebody waits and nobody else does.
+  bool try_attend() noexcept;
+  // Requires: attending. Collects goroutines that can go on; sleeps until `until_ns` at the latest,
+  // or an interrupt. 0: does not sleep.
+  void poll(std::int64_t until_ns, goroutine_list& out) noexcept;
+  void leave() noexcept;
+
+  // In passing: does all three and queues what it finds on `p`, the caller's. Returns: how many.
+  std::size_t poll_for(processor& p) noexcept;
+
+  // Whether polling is better left to the processor that has just done so, which finds several at
+  // once when it is through with those it has; two that take them from each other one by one are
+  // slower than one.
+  bool is_anothers(const processor& p, std::int64_t now_ns) const noexcept;
+  bool is_owner(const processor& p) const noexcept {
+    return owner_.load(std::memory_order_relaxed) == &p;
+  }
+  // `p` is the one from now on.
+  void note_owner(const processor& p) noexcept;
+
+ private:
+  static constexpr std::size_t chunk_records = 512;
+  static constexpr std::size_t chunks_max = 8192;
+
+  bool prepare() noexcept;
+  pollable* take_record() noexcept;
+  pollable* record(std::uint32_t index) const noexcept;
+  void on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& out) noexcept;
+  // Returns: who waited there, or null.
+  static goroutine* note_event(pollable& r, pollable::side& s, std::uint32_t sequence,
+                               std::uint32_t events) noexcept;
+  template <int most>
+  void collect(std::int64_t until_ns, goroutine_list& out) noexcept;
+  void wake_waiter(pollable::side& s) noexcept;
+  void count_wait() noexcept;
+  // Requires: prepare_park(), the side's lock. Returns: false if the time came.
+  bool park_locked(pollable::side& s, goroutine* self, std::int64_t until_ns) noexcept;
+
+  base::spin_lock lock_;
+  std::atomic<int> epoll_{-1};
+  pollable* free_ = nullptr;                     // guarded by lock_
+  std::uint32_t made_ = 0;                       // guarded by lock_
+  std::atomic<pollable*> chunks_[chunks_max]{};  // [PO1]
+  std::atomic<bool> attended_{false};            // [PO2]
+  std::atomic<std::int64_t> last_poll_ns_{0};
+  std::atomic<const processor*> owner_{nullptr};     // who has polled last; a hint
+  std::atomic<std::uint64_t> outside_waits_{0};      // of plain threads; processors count their own
+  alignas(64) std::atomic<std::uint64_t> wakes_{0};  // of all
+};
+
+extern constinit poller the_poller;
+
+}  // namespace weft::sched

@@ -1,0 +1,1389 @@
+// The HTTP server and client. Most of it in memory, byte for byte; the last part over sockets.
+#include "memory_stream.hpp"
+#include "runtime_fixture.hpp"
+
+#include "http/connection.hpp"
+#include "http/date.hpp"
+#include "http/parser.hpp"
+#include "http/text.hpp"
+#include "http/url.hpp"
+
+#include <weft/http.hpp>
+#include <weft/net.hpp>
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+namespace http = weft::http;
+using http::detail::connection;
+using http::detail::service;
+using weft::test::memory_stream;
+
+// ------------------------------------------------------------------------------------- in memory
+
+// One answer, as our own parser sees it.
+struct answer {
+  int status = 0;
+  http::headers headers;
+  std::string body;
+};
+
+// All answers in `text`; fails if it is not a sequence of answers. `methods` are those of the
+// requests, for HEAD.
+std::vector<answer> parse_answers(std::string_view text, std::vector<std::string> methods = {}) {
+  std::vector<answer> result;
+  while (!text.empty()) {
+    const bool head = result.size() < methods.size() && methods[result.size()] == "HEAD";
+    http::message m;
+    http::message_parser p(
+        {1 << 20, 1 << 30}, m,
+        head ? http::message_parser::has_body::never : http::message_parser::has_body::as_it_says);
+    while (!p.is_done()) {
+      if (text.empty()) {
+        EXPECT_TRUE(p.end()) << "an answer is cut off";
+        break;
+      }
+      const http::put_result r = p.put(text);
+      text.remove_prefix(r.used);
+      m.body += r.body;
+      if (r.error != 0 || r.need_more) {
+        ADD_FAILURE() << "no answer: " << text;
+        return result;
+      }
+    }
+    result.push_back({m.status, m.headers, m.body});
+  }
+  return result;
+}
+
+// Lets a server's connection have these pieces, and the end of the stream.
+struct conversation {
+  explicit conversation(std::vector<std::string> pieces) : peer(std::move(pieces)) {
+    shared.whole = [this](const http::request& in, http::response& out) {
+      seen.push_back(in);
+      out.write("hello");
+    };
+  }
+
+  std::vector<answer> run() {
+    connection(peer, shared).run();
+    std::vector<std::string> methods;
+    for (const http::request& r : seen) methods.push_back(r.method);
+    return parse_answers(peer.output, methods);
+  }
+  // Returns: the only answer's status; 0 if there is none.
+  int status() {
+    const std::vector<answer> all = run();
+    EXPECT_LE(all.size(), 1u);
+    return all.empty() ? 0 : all.front().status;
+  }
+
+  memory_stream peer;
+  service shared;
+  std::vector<http::request> seen;
+};
+
+constexpr const char* simple = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+int status_of(std::string request) { return conversation({std::move(request)}).status(); }
+
+TEST(http, a_request_is_one_read_and_one_write) {
+  conversation c({simple});
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 200);
+  EXPECT_EQ(all[0].body, "hello");
+  EXPECT_EQ(all[0].headers["content-length"], "5");
+  EXPECT_EQ(all[0].headers["Content-Type"], "text/plain; charset=utf-8");
+  EXPECT_EQ(all[0].headers.find("connection"), nullptr);
+  EXPECT_EQ(all[0].headers["date"].size(), 29u);
+  EXPECT_EQ(c.peer.reads, 2u);  // the second finds the end of the stream
+  EXPECT_EQ(c.peer.writes, 1u);
+  ASSERT_EQ(c.seen.size(), 1u);
+  EXPECT_EQ(c.seen[0].method, "GET");
+  EXPECT_EQ(c.seen[0].target, "/");
+  EXPECT_EQ(c.seen[0].headers["HOST"], "a");
+}
+
+TEST(http, pipelined_requests_are_answered_in_order_with_one_write) {
+  std::string many;
+  for (int i = 0; i < 50; ++i) {
+    many += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: a\r\n\r\n";
+  }
+  conversation c({many});
+  c.shared.whole = [](const http::request& in, http::response& out) { out.write(in.target); };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 50u);
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(all[static_cast<std::size_t>(i)].body, "/" + std::to_string(i));
+  }
+  EXPECT_EQ(c.peer.writes, 1u);
+}
+
+// Deadlines are system calls, or at least locks: not one for every request.
+TEST(http, deadlines_are_not_set_for_every_request) {
+  std::vector<std::string> pieces(1'000, simple);
+  conversation c(std::move(pieces));
+  EXPECT_EQ(c.run().size(), 1'000u);
+  EXPECT_EQ(c.peer.writes, 1'000u);
+  EXPECT_LE(c.peer.read_deadlines, 3u);
+  EXPECT_LE(c.peer.write_deadlines, 3u);
+}
+
+TEST(http, a_request_may_come_in_any_pieces) {
+  const std::string text =
+      "POST /x?y=1 HTTP/1.1\r\nHost: a\r\nX-Long: one two\t three \r\nContent-Length: 11\r\n\r\n"
+      "hello world"
+      "POST /chunks HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nX-Trailer: dropped\r\n\r\n"
+      "GET /end HTTP/1.1\r\nHost: a\r\n\r\n";
+  for (std::size_t size = 1; size <= text.size(); ++size) {
+    std::vector<std::string> pieces;
+    for (std::size_t i = 0; i < text.size(); i += size) pieces.push_back(text.substr(i, size));
+    conversation c(std::move(pieces));
+    ASSERT_EQ(c.run().size(), 3u) << size;
+    ASSERT_EQ(c.seen.size(), 3u) << size;
+    EXPECT_EQ(c.seen[0].body, "hello world");
+    EXPECT_EQ(c.seen[0].headers["x-long"], "one two\t three");
+    EXPECT_EQ(c.seen[1].body, "hello world");
+    EXPECT_EQ(c.seen[1].headers.find("x-trailer"), nullptr);
+    EXPECT_EQ(c.seen[2].target, "/end");
+  }
+}
+
+TEST(http, what_is_no_request_is_a_400) {
+  for (const char* bad : {
+           "nonsense\r\n\r\n",
+           "GET\r\n\r\n",
+           "GET / HTTP/1.1\nHost: a\n\n",
+           " GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+           "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+           "GET / HTTQ/1.1\r\nHost: a\r\n\r\n",
+           "GET / HTTP/1.1 \r\nHost: a\r\n\r\n",
+           "GET / http/1.1\r\nHost: a\r\n\r\n",
+           "G@T / HTTP/1.1\r\nHost: a\r\n\r\n",
+           "GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n",
+           "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+           "GET / HTTP/1.1\r\nHost: a\r\nno colon\r\n\r\n",
+           "GET / HTTP/1.1\r\nHost: a\r\n: empty\r\n\r\n",
+           "GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+           "GET / HTTP/1.1\r\nHost: a\r\nX: a\nb\r\n\r\n",
+           "GET / HTTP/1.1\r\n\r\n",                           // no Host
+           "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",     // two
+           "GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",     // two
+           "GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",  // folded
+           "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n b\r\n\r\n",    // folded, nothing in the first line
+           "GET / HTTP/1.1\r\nHost: a\r\nX: b\r\n \r\n\r\n",   // folded, nothing in the second
+           "GET / HTTP/1.1\r\nHost: a\r\nX:\r\n\t\r\n\r\n",    // folded, nothing at all
+           "GET / HTTP/1.1\r\n X: folded\r\nHost: a\r\n\r\n",
+       }) {
+    conversation c({bad});
+    const auto all = c.run();
+    ASSERT_EQ(all.size(), 1u) << bad;
+    EXPECT_EQ(all[0].status, 400) << bad;
+    EXPECT_EQ(all[0].headers["connection"], "close") << bad;
+    EXPECT_TRUE(c.seen.empty()) << bad;
+    EXPECT_TRUE(c.peer.write_closed) << "the answer may be lost to a reset";
+  }
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: a\r\nX: nul "s + '\0' + "\r\n\r\n"), 400);
+}
+
+// Two servers on one way must not see different ends of a request.
+TEST(http, requests_whose_end_is_ambiguous_are_refused) {
+  const std::string post = "POST / HTTP/1.1\r\nHost: a\r\n";
+  const std::string smuggled = "\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: a\r\n\r\n";
+  for (const char* fields : {
+           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+           "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+           "Transfer-Encoding: gzip\r\nContent-Length: 5\r\n",
+           "Content-Length: 5\r\nTransfer-Encoding: identity\r\n",
+           "Content-Length: 5\r\nContent-Length: 6\r\n",
+           "Content-Length: 5, 6\r\n",
+           "Content-Length: -5\r\n",
+           "Content-Length: +5\r\n",
+           "Content-Length: 0x5\r\n",
+           "Content-Length: 5 5\r\n",
+           "Content-Length: \r\n",
+           "Content-Length: 99999999999999999999999\r\n",
+           "Transfer-Encoding: xchunked\r\n",
+           "Transfer-Encoding: chunked, identity\r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
+           "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n",
+           "Transfer-Encoding:\r\n chunked\r\n",
+           "Transfer-Encoding: \"chunked\"\r\n",
+           "Transfer-Encoding : chunked\r\n",
+       }) {
+    conversation c({post + fields + smuggled});
+    const auto all = c.run();
+    ASSERT_EQ(all.size(), 1u) << fields;
+    EXPECT_EQ(all[0].status, 400) << fields;
+    EXPECT_TRUE(c.seen.empty()) << fields;
+  }
+  // Where the end is clear but the meaning is not.
+  EXPECT_EQ(status_of(post + "Transfer-Encoding: gzip, chunked\r\n" + smuggled), 501);
+  EXPECT_EQ(status_of(post + "Transfer-Encoding: chunked;q=1\r\n" + smuggled), 501);
+  EXPECT_EQ(status_of("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+}
+
+TEST(http, chunks_that_are_none_are_refused) {
+  const std::string post = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const char* body :
+       {"x\r\n", "-1\r\n", "5\r\nhelloX\r\n0\r\n\r\n", "5 \n", "\r\n\r\n", "fffffffffffffffff\r\n",
+        "5\r\nhello\r\n0\r\nbad trailer\r\n\r\n", "0\r\nContent-Length: 5\r\n\r\n", "1;=\r\n",
+        "1\rx", "5;a=\"\n\"\r\nhello\r\n0\r\n\r\n", "5;a=\"\x01\"\r\nhello\r\n0\r\n\r\n"}) {
+    conversation c({post + body});
+    const auto all = c.run();
+    ASSERT_EQ(all.size(), 1u) << body;
+    EXPECT_EQ(all[0].status, 400) << body;
+    EXPECT_TRUE(c.seen.empty()) << body;
+  }
+}
+
+TEST(http, chunk_headers_are_bounded_together) {
+  std::string text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string extended = "1;" + std::string(100, 'e');
+  for (int i = 0; i < 1'000; ++i) text += extended + "\r\nx\r\n";
+  EXPECT_EQ(status_of(text + "0\r\n\r\n"), 400);
+  std::string zeros = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string padded(100, '0');
+  for (int i = 0; i < 1'000; ++i) zeros += padded + "1\r\nx\r\n";
+  EXPECT_EQ(status_of(zeros + "0\r\n\r\n"), 400);
+  // Tiny chunks alone are honest.
+  std::string tiny = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 100'000; ++i) tiny += "1\r\nx\r\n";
+  EXPECT_EQ(status_of(tiny + "0\r\n\r\n"), 200);
+  // One that never ends does not fill the memory.
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;"});
+  c.shared.options.header_bytes = 8'192;
+  c.peer.before_read = [](memory_stream& s) { s.push(std::string(1'000, 'e')); };
+  EXPECT_EQ(c.status(), 400);
+  EXPECT_LT(c.peer.reads, 2'000u);
+}
+
+TEST(http, versions) {
+  EXPECT_EQ(status_of("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
+  EXPECT_EQ(status_of("GET / HTTP/0.9\r\nHost: a\r\n\r\n"), 505);
+  EXPECT_EQ(status_of("GET / HTTP/1.2\r\nHost: a\r\n\r\n"), 505);
+  EXPECT_EQ(status_of("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
+
+  conversation old({"GET / HTTP/1.0\r\n\r\n", simple});
+  const auto all = old.run();
+  ASSERT_EQ(all.size(), 1u);  // and the connection is closed
+  EXPECT_EQ(all[0].headers["connection"], "close");
+
+  conversation kept({"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"});
+  const auto both = kept.run();
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].headers["connection"], "keep-alive");
+}
+
+TEST(http, no_tunnels_and_no_other_expectations) {
+  EXPECT_EQ(status_of("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"), 501);
+  EXPECT_EQ(status_of("GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"), 417);
+}
+
+TEST(http, other_methods_reach_the_handler) {
+  conversation c({"BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n"});
+  EXPECT_EQ(c.status(), 200);
+  EXPECT_EQ(c.seen.at(0).method, "BREW");
+}
+
+TEST(http, empty_lines_before_a_request_are_dropped) {
+  conversation c({"\r\n"s + simple, "\r", "\n", simple});
+  EXPECT_EQ(c.run().size(), 2u);
+  EXPECT_EQ(status_of("\r\n\r\n\r\n\r\n\r\n\r\n\r\n"s + simple), 400);
+}
+
+TEST(http, headers_are_bounded) {
+  const auto with = [](std::string text, std::size_t limit) {
+    conversation c({std::move(text)});
+    c.shared.options.header_bytes = limit;
+    return c.status();
+  };
+  const std::string start = "GET / HTTP/1.1\r\nHost: a\r\n";
+  EXPECT_EQ(with(start + "X: " + std::string(200, 'x') + "\r\n\r\n", 100), 431);
+  EXPECT_EQ(with(start + "X: y\r\n\r\n", 100), 200);
+  EXPECT_EQ(with("GET /" + std::string(200, 'x') + " HTTP/1.1\r\nHost: a\r\n\r\n", 100), 414);
+  // To the byte, and in the sum of first line and fields.
+  const std::string exact = start + "X: " + std::string(70, 'x') + "\r\n\r\n";
+  EXPECT_EQ(with(exact, exact.size()), 200);
+  EXPECT_EQ(with(exact, exact.size() - 1), 431);
+  std::string many = start;
+  while (many.size() < 70'000) many += "X: y\r\n";
+  EXPECT_EQ(with(many + "\r\n", http::serve_options().header_bytes), 431);
+
+  // One that never ends.
+  conversation c({start});
+  c.peer.before_read = [](memory_stream& s) { s.push("X: y\r\nLonger: " + std::string(90, 'z')); };
+  EXPECT_EQ(c.status(), 431);
+  EXPECT_LT(c.peer.reads, 4'000u);  // and some after the answer, that it may arrive
+}
+
+TEST(http, bodies_are_bounded) {
+  const auto with = [](std::string text) {
+    conversation c({std::move(text)});
+    c.shared.options.body_bytes = 10;
+    return c.status();
+  };
+  const std::string post = "POST / HTTP/1.1\r\nHost: a\r\n";
+  EXPECT_EQ(with(post + "Content-Length: 10\r\n\r\n0123456789"), 200);
+  EXPECT_EQ(with(post + "Content-Length: 11\r\n\r\n01234567890"), 413);
+  EXPECT_EQ(with(post + "Transfer-Encoding: chunked\r\n\r\na\r\n0123456789\r\n0\r\n\r\n"), 200);
+  EXPECT_EQ(with(post + "Transfer-Encoding: chunked\r\n\r\n6\r\n012345\r\n5\r\n01234\r\n0\r\n\r\n"),
+            413);
+}
+
+TEST(http, large_bodies_come_whole) {
+  std::string body(3'000'000, '\0');
+  for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i * 7);
+  std::string text =
+      "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n";
+  conversation c({text + body + simple});
+  c.shared.whole = [&](const http::request& in, http::response& out) {
+    c.seen.push_back(in);
+    out.write(in.body);  // longer than buffer_bytes: in chunks
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_TRUE(c.seen.at(0).body == body);
+  EXPECT_TRUE(all[0].body == body);
+  EXPECT_EQ(all[0].headers["transfer-encoding"], "chunked");
+  EXPECT_LE(c.peer.read_bytes_max, 65'536u);
+}
+
+TEST(http, a_slow_header_is_a_408_and_an_idle_connection_just_ends) {
+  conversation slow({"GET / HTT"});
+  slow.peer.at_end = weft::errc::timed_out;
+  EXPECT_EQ(slow.status(), 408);
+
+  conversation body({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhe"});
+  body.peer.at_end = weft::errc::timed_out;
+  EXPECT_EQ(body.status(), 408);
+  EXPECT_TRUE(body.seen.empty());
+
+  conversation idle({simple});
+  idle.peer.at_end = weft::errc::timed_out;
+  EXPECT_EQ(idle.run().size(), 1u);
+}
+
+// Each byte in time must not make a header last for ever: its deadline stands from the first one.
+TEST(http, the_deadline_of_a_header_does_not_move) {
+  std::vector<std::string> bytes;
+  for (const char* c = simple; *c != '\0'; ++c) bytes.push_back({*c});
+  conversation c(std::move(bytes));
+  std::vector<weft::clock::time_point> deadlines;
+  c.peer.before_read = [&](memory_stream& s) { deadlines.push_back(s.read_deadline); };
+  const auto begin = weft::clock::now();
+  EXPECT_EQ(c.status(), 200);
+  ASSERT_GT(deadlines.size(), 20u);
+  EXPECT_GE(deadlines[0], begin + c.shared.options.idle);
+  for (std::size_t i = 2; i < 20; ++i) EXPECT_EQ(deadlines[i], deadlines[1]);
+  EXPECT_LT(deadlines[1], weft::clock::now() + c.shared.options.read + 1ms);
+}
+
+TEST(http, a_connection_that_ends_within_a_request_is_no_request) {
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"});
+  EXPECT_EQ(c.status(), 400);
+  EXPECT_TRUE(c.seen.empty());
+  conversation lost({"GET / HTTP/1.1\r\nHo"});
+  lost.peer.at_end = std::make_error_code(std::errc::connection_reset);
+  EXPECT_EQ(lost.status(), 0);
+}
+
+TEST(http, connection_close_ends_it) {
+  conversation c({"GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, close\r\n\r\n"s + simple});
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].headers["connection"], "close");
+
+  conversation by_handler({std::string(simple) + simple});
+  by_handler.shared.whole = [](const http::request&, http::response& out) {
+    out.set("connection", "Close");
+  };
+  EXPECT_EQ(by_handler.run().size(), 1u);
+
+  conversation counted({simple, simple, simple, simple});
+  counted.shared.options.requests = 3;
+  const auto three = counted.run();
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[1].headers.find("connection"), nullptr);
+  EXPECT_EQ(three[2].headers["connection"], "close");
+}
+
+TEST(http, head_has_the_head_of_get) {
+  conversation c({"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", simple});
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].headers["content-length"], "5");
+  EXPECT_TRUE(all[0].body.empty());
+  EXPECT_EQ(all[1].body, "hello");
+
+  conversation flushed({"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", simple});
+  flushed.shared.whole = [&](const http::request& in, http::response& out) {
+    flushed.seen.push_back(in);
+    out.write("a");
+    out.flush();
+    out.write("b");
+  };
+  const auto both = flushed.run();
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].headers["transfer-encoding"], "chunked");
+  EXPECT_EQ(both[1].body, "ab");
+
+  conversation declared({"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"});
+  declared.shared.whole = [&](const http::request& in, http::response& out) {
+    declared.seen.push_back(in);
+    out.set("Content-Length", "12345");
+  };
+  EXPECT_EQ(declared.run().at(0).headers["content-length"], "12345");
+}
+
+TEST(http, answers_without_a_body_have_none) {
+  for (const int status : {204, 304}) {
+    conversation c({simple, simple});
+    c.shared.whole = [&](const http::request&, http::response& out) {
+      out.status(status);
+      out.write("dropped");
+    };
+    const auto all = c.run();
+    ASSERT_EQ(all.size(), 2u);
+    EXPECT_EQ(all[0].status, status);
+    EXPECT_TRUE(all[0].body.empty());
+    EXPECT_EQ(all[0].headers.find("content-length"), nullptr);
+    EXPECT_EQ(c.peer.output.find("dropped"), std::string::npos);
+  }
+}
+
+TEST(http, expect_100_continue) {
+  const std::string head =
+      "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+  conversation c({head, "hello"});
+  std::string before_body;
+  c.peer.before_read = [&](memory_stream& s) {
+    if (s.reads == 2) before_body = s.output;
+  };
+  const auto all = c.run();
+  EXPECT_EQ(before_body, "HTTP/1.1 100 Continue\r\n\r\n");
+  ASSERT_EQ(all.size(), 2u);  // the 100, too
+  EXPECT_EQ(all[1].status, 200);
+  EXPECT_EQ(c.seen.at(0).body, "hello");
+
+  conversation at_once({head + "hello"});
+  EXPECT_EQ(at_once.status(), 200);
+
+  conversation refused({head});
+  refused.shared.options.body_bytes = 4;
+  EXPECT_EQ(refused.status(), 413);
+}
+
+// The time to write counts from when there is something to write, not from the last answer.
+TEST(http, a_100_continue_after_a_long_silence) {
+  conversation c({simple,
+                  "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+                  "hello"});
+  c.shared.options.write = 300ms;
+  c.peer.before_read = [](memory_stream& s) {
+    if (s.reads != 2) return;
+    while (weft::clock::now() < s.write_deadline) std::this_thread::sleep_for(5ms);
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1].status, 100);
+  EXPECT_EQ(all[2].status, 200);
+}
+
+TEST(http, an_exception_is_a_500_and_ends_the_connection) {
+  conversation c({std::string(simple) + simple});
+  c.shared.whole = [&](const http::request& in, http::response& out) {
+    c.seen.push_back(in);
+    out.set("X-Secret", "x");
+    out.write("half an answer");
+    throw std::runtime_error("secret");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 500);
+  EXPECT_EQ(all[0].headers["connection"], "close");
+  EXPECT_EQ(all[0].headers.find("x-secret"), nullptr);
+  EXPECT_EQ(c.peer.output.find("secret"), std::string::npos);
+  EXPECT_EQ(c.peer.output.find("half"), std::string::npos);
+  EXPECT_EQ(c.seen.size(), 1u);
+}
+
+TEST(http, an_exception_in_a_stream_must_not_look_like_its_end) {
+  conversation c({simple, simple});
+  c.shared.whole = [](const http::request&, http::response& out) {
+    out.write("half");
+    out.flush();
+    throw 1;
+  };
+  connection(c.peer, c.shared).run();
+  EXPECT_TRUE(c.peer.broken_off);
+  EXPECT_TRUE(c.peer.output.ends_with("4\r\nhalf\r\n"));
+  EXPECT_EQ(c.peer.left(), 1u);
+}
+
+TEST(http, nobody_smuggles_a_line_into_a_head) {
+  conversation c({simple});
+  int refused = 0;
+  c.shared.whole = [&](const http::request&, http::response& out) {
+    const auto expect_refused = [&](std::string_view name, std::string_view value) {
+      try {
+        out.set(name, value);
+        ADD_FAILURE() << name << ": " << value;
+      } catch (const std::invalid_argument&) {
+        ++refused;
+      }
+      EXPECT_THROW(out.add(name, value), std::invalid_argument);
+    };
+    expect_refused("X", "a\r\nSet-Cookie: b");
+    expect_refused("X", "a\nb");
+    expect_refused("X", "a\rb");
+    expect_refused("X", std::string_view("a\0b", 3));
+    expect_refused("X\r\nY", "a");
+    expect_refused("X:", "a");
+    expect_refused("X Y", "a");
+    expect_refused("", "a");
+    expect_refused("Transfer-Encoding", "chunked");
+    expect_refused("Content-Length", "-1");
+    expect_refused("Connection", "upgrade");
+    EXPECT_THROW(out.status(100), std::invalid_argument);
+    EXPECT_THROW(out.status(1000), std::invalid_argument);
+    out.set("X", "caf\xc3\xa9\tok");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(refused, 11);
+  EXPECT_EQ(all[0].headers["x"], "caf\xc3\xa9\tok");
+  EXPECT_EQ(all[0].headers.find("set-cookie"), nullptr);
+}
+
+TEST(http, headers_of_an_answer) {
+  conversation c({simple});
+  c.shared.whole = [](const http::request&, http::response& out) {
+    out.status(404);
+    out.set("X-One", "1");
+    out.set("x-one", "2");
+    out.add("Set-Cookie", "a");
+    out.add("Set-Cookie", "b");
+    out.set("Content-Type", "application/json");
+    out.set("Date", "today");
+    out.write("{}");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_TRUE(c.peer.output.starts_with("HTTP/1.1 404 Not Found\r\n"));
+  std::multimap<std::string, std::string> fields;
+  for (const auto& [name, value] : all[0].headers) fields.emplace(name, value);
+  EXPECT_EQ(fields.count("X-One") + fields.count("x-one"), 1u);
+  EXPECT_EQ(all[0].headers["x-one"], "2");
+  EXPECT_EQ(fields.count("Set-Cookie"), 2u);
+  EXPECT_EQ(fields.count("Content-Type"), 1u);
+  EXPECT_EQ(fields.count("Date"), 1u);
+  EXPECT_EQ(all[0].headers["date"], "today");
+}
+
+TEST(http, a_status_may_be_anybodys) {
+  conversation c({simple});
+  c.shared.whole = [](const http::request&, http::response& out) { out.status(799); };
+  EXPECT_EQ(c.status(), 799);
+  EXPECT_TRUE(c.peer.output.starts_with("HTTP/1.1 799 \r\n"));
+}
+
+TEST(http, a_flushed_body_goes_out_in_chunks) {
+  conversation c({simple, simple});
+  std::vector<std::size_t> sent;
+  c.shared.whole = [&](const http::request&, http::response& out) {
+    out.set("X", "y");
+    for (int i = 0; i < 3; ++i) {
+      out.write("tick ");
+      EXPECT_FALSE(out.flush());
+      sent.push_back(c.peer.output.size());
+    }
+    EXPECT_THROW(out.set("Y", "z"), std::logic_error);
+    EXPECT_THROW(out.status(201), std::logic_error);
+    out.write("end");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].body, "tick tick tick end");
+  EXPECT_EQ(all[0].headers["transfer-encoding"], "chunked");
+  EXPECT_EQ(all[0].headers.find("content-length"), nullptr);
+  EXPECT_LT(sent.at(0), sent.at(1));
+}
+
+TEST(http, a_flushed_body_ends_with_the_connection_for_http_1_0) {
+  conversation c({"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", simple});
+  c.shared.whole = [](const http::request&, http::response& out) {
+    out.write("a");
+    out.flush();
+    out.write("b");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].body, "ab");
+  EXPECT_EQ(all[0].headers.find("transfer-encoding"), nullptr);
+  EXPECT_EQ(all[0].headers["connection"], "close");
+}
+
+TEST(http, a_flushed_body_with_a_content_length) {
+  const auto with = [](std::size_t bytes, conversation& c) {
+    c.shared.whole = [bytes](const http::request&, http::response& out) {
+      out.set("Content-Length", "10");
+      out.flush();
+      for (std::size_t i = 0; i < bytes; ++i) out.write("x");
+    };
+    connection(c.peer, c.shared).run();
+  };
+  conversation exact({simple, simple});
+  with(10, exact);
+  const auto all = parse_answers(exact.peer.output);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].body, "xxxxxxxxxx");
+  EXPECT_EQ(all[0].headers.find("transfer-encoding"), nullptr);
+  for (const std::size_t wrong : {9, 11}) {
+    conversation c({simple, simple});
+    with(wrong, c);
+    EXPECT_TRUE(c.peer.broken_off) << wrong;
+    EXPECT_EQ(c.peer.left(), 1u) << wrong;
+  }
+}
+
+TEST(http, a_collected_body_with_a_content_length) {
+  const auto with = [](std::size_t bytes, conversation& c) {
+    c.shared.whole = [bytes](const http::request&, http::response& out) {
+      out.set("Content-Length", "10");
+      out.write(std::string(bytes, 'x'));
+    };
+    connection(c.peer, c.shared).run();
+  };
+  conversation exact({simple, simple});
+  with(10, exact);
+  EXPECT_EQ(parse_answers(exact.peer.output).size(), 2u);
+  conversation early({simple, simple});
+  with(9, early);
+  EXPECT_TRUE(early.peer.broken_off);
+  EXPECT_TRUE(early.peer.output.ends_with("\r\n\r\nxxxxxxxxx"));
+  EXPECT_NE(early.peer.output.find("Content-Length: 10\r\n"), std::string::npos);
+  conversation late({simple, simple});
+  with(11, late);
+  const auto all = parse_answers(late.peer.output);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 500);
+}
+
+TEST(http, answers_without_a_body_do_not_pile_up) {
+  std::string many;
+  for (int i = 0; i < 20; ++i) many += "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
+  conversation c({many});
+  c.shared.whole = [&](const http::request& in, http::response& out) {
+    c.seen.push_back(in);
+    out.set("X", std::string(10'000, 'x'));
+  };
+  EXPECT_EQ(c.run().size(), 20u);
+  EXPECT_GT(c.peer.writes, 1u);
+}
+
+TEST(http, a_client_that_is_gone_ends_the_work) {
+  conversation c({simple, simple});
+  c.peer.write_error = std::make_error_code(std::errc::broken_pipe);
+  int rounds = 0;
+  c.shared.whole = [&](const http::request&, http::response& out) {
+    while (!out.flush() && rounds < 100) {
+      out.write("x");
+      ++rounds;
+    }
+  };
+  connection(c.peer, c.shared).run();
+  EXPECT_EQ(rounds, 0);
+  EXPECT_EQ(c.peer.left(), 1u);
+}
+
+TEST(http, a_streaming_handler_reads_piece_by_piece) {
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n", "0123", "456789",
+                  "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+                  "3\r\ncde\r\n0\r\n\r\n", simple});
+  c.shared.whole = nullptr;
+  c.shared.by_piece = [](const http::request& in, http::body_reader& body, http::response& out) {
+    EXPECT_TRUE(in.body.empty());
+    for (;;) {
+      const auto piece = body.read();
+      ASSERT_TRUE(piece) << piece.error().message();
+      if (piece->empty()) break;
+      out.write("[");
+      out.write(*piece);
+      out.write("]");
+    }
+    EXPECT_TRUE(body.read()->empty());
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].body, "[0123][456789]");
+  EXPECT_EQ(all[1].body, "[ab][cde]");
+  EXPECT_EQ(all[2].body, "");
+}
+
+TEST(http, a_body_nobody_reads_is_skipped_if_it_is_short) {
+  const auto with = [](std::size_t bytes) {
+    conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(bytes) +
+                        "\r\n\r\n" + std::string(bytes, 'x'),
+                    simple});
+    c.shared.whole = nullptr;
+    c.shared.by_piece = [](const http::request&, http::body_reader&, http::response& out) {
+      out.write("no");
+    };
+    return c.run();
+  };
+  const auto both = with(1'000);
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0].headers.find("connection"), nullptr);
+  const auto one = with(1'000'000);
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].headers["connection"], "close");
+}
+
+TEST(http, a_body_that_nobody_wanted_is_not_waited_for) {
+  conversation c(
+      {"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n", simple});
+  c.shared.whole = nullptr;
+  c.shared.by_piece = [](const http::request&, http::body_reader&, http::response& out) {
+    out.write("no");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].headers["connection"], "close");
+}
+
+TEST(http, a_streaming_handlers_own_time_is_not_the_clients) {
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", "ab", "cd"});
+  c.shared.whole = nullptr;
+  std::vector<weft::clock::time_point> deadlines;
+  c.peer.before_read = [&](memory_stream& s) { deadlines.push_back(s.read_deadline); };
+  c.shared.by_piece = [](const http::request&, http::body_reader& body, http::response&) {
+    ASSERT_TRUE(body.read());
+    std::this_thread::sleep_for(30ms);
+    ASSERT_TRUE(body.read());
+  };
+  EXPECT_EQ(c.run().size(), 1u);
+  ASSERT_GE(deadlines.size(), 3u);
+  EXPECT_GE(deadlines[2] - deadlines[1], 30ms);
+}
+
+TEST(http, an_error_of_a_streamed_body_is_answered) {
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"});
+  c.shared.whole = nullptr;
+  std::error_code seen;
+  c.shared.by_piece = [&](const http::request&, http::body_reader& body, http::response& out) {
+    out.write("collected and dropped");
+    const auto piece = body.read();
+    if (!piece) seen = piece.error();
+  };
+  EXPECT_EQ(c.status(), 400);
+  EXPECT_EQ(seen, std::errc::bad_message);
+}
+
+// A handler's output must survive that of the connection's own, in between.
+TEST(http, what_was_written_before_the_body_was_read_is_kept) {
+  conversation c(
+      {"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n", "abc"});
+  c.shared.whole = nullptr;
+  c.shared.by_piece = [](const http::request&, http::body_reader& body, http::response& out) {
+    out.write("before ");
+    const auto piece = body.read();
+    ASSERT_TRUE(piece);
+    out.write(*piece);
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].status, 100);
+  EXPECT_EQ(all[1].body, "before abc");
+}
+
+TEST(http, stopping_answers_what_has_begun_and_ends) {
+  conversation c({std::string(simple) + simple, simple});
+  c.shared.whole = [&](const http::request& in, http::response& out) {
+    c.seen.push_back(in);
+    c.shared.now = service::phase::stopping;
+    out.write("last");
+  };
+  const auto all = c.run();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].body, "last");
+  EXPECT_EQ(all[0].headers["connection"], "close");
+
+  conversation idle({simple});
+  idle.shared.now = service::phase::stopping;
+  EXPECT_EQ(idle.run().size(), 0u);
+  EXPECT_EQ(idle.peer.reads, 0u);
+}
+
+// The deadline that wakes idle connections may reach one that has just begun a request.
+TEST(http, a_stop_does_not_time_out_a_request_that_has_begun) {
+  for (const auto limit : {std::chrono::nanoseconds(10s), std::chrono::nanoseconds(0)}) {
+    conversation c({"GET / HTTP/1.1\r\n"});
+    c.shared.options.read = limit;
+    c.peer.at_end = weft::errc::timed_out;
+    // The second read times out early; then the rest comes.
+    c.peer.before_read = [&](memory_stream& s) {
+      if (s.reads == 2) c.shared.now = service::phase::stopping;
+      if (s.reads == 3) s.push("Host: a\r\n\r\n");
+    };
+    EXPECT_EQ(c.status(), 200);
+    EXPECT_GE(c.peer.reads, 3u);
+  }
+}
+
+TEST(http, a_second_request_like_the_first_keeps_the_first_ones_nothing) {
+  conversation c(
+      {"POST /long/target HTTP/1.1\r\nHost: a\r\nX: y\r\nContent-Length: 3\r\n\r\nabc", simple});
+  EXPECT_EQ(c.run().size(), 2u);
+  EXPECT_EQ(c.seen.at(1).target, "/");
+  EXPECT_EQ(c.seen.at(1).body, "");
+  EXPECT_EQ(c.seen.at(1).headers.size(), 1u);
+}
+
+// ------------------------------------------------------------------------------------------ nouns
+
+TEST(http_headers, find_add_set_erase) {
+  http::headers h{{"A", "1"}, {"b", "2"}};
+  EXPECT_EQ(h.size(), 2u);
+  EXPECT_EQ(h["a"], "1");
+  EXPECT_EQ(h["B"], "2");
+  EXPECT_EQ(h["c"], "");
+  EXPECT_EQ(h.find("c"), nullptr);
+  h.add("a", "3");
+  EXPECT_EQ(h["A"], "1");
+  h.set("A", *h.find("b"));
+  EXPECT_EQ(h["A"], "2");
+  EXPECT_EQ(h.size(), 2u);
+  http::headers copy = h;
+  EXPECT_EQ(copy.erase(copy.begin()->name), 1u);
+  EXPECT_EQ(copy.size(), 1u);
+  EXPECT_EQ(h.size(), 2u);
+  const http::headers moved = std::move(h);
+  EXPECT_EQ(moved.size(), 2u);
+  copy.clear();
+  EXPECT_TRUE(copy.empty());
+  copy.add("x", "y");
+  EXPECT_EQ(copy["x"], "y");
+  int n = 0;
+  for (auto& [name, value] : moved) n += static_cast<int>(name.size() + value.size());
+  EXPECT_EQ(n, 4);
+}
+
+TEST(http_text, a_long_string_gives_its_memory_back) {
+  std::string s(10'000, 'x');
+  http::clear(s, 10'000);
+  EXPECT_TRUE(s.empty());
+  EXPECT_GE(s.capacity(), 10'000u);
+  http::clear(s, 4'096);
+  EXPECT_LT(s.capacity(), 4'096u);
+}
+
+TEST(http_url, parts) {
+  const auto u = http::url::parse("http://example.org/a?b#c");
+  ASSERT_TRUE(u);
+  EXPECT_EQ(u->address, "example.org:80");
+  EXPECT_EQ(u->host, "example.org");
+  EXPECT_EQ(u->target, "/a?b");
+  const auto v6 = http::url::parse("HTTP://[::1]:8080?x");
+  ASSERT_TRUE(v6);
+  EXPECT_EQ(v6->address, "[::1]:8080");
+  EXPECT_EQ(v6->host, "[::1]:8080");
+  EXPECT_EQ(v6->target, "/?x");
+  EXPECT_EQ(http::url::parse("https://a/").error(), std::errc::protocol_not_supported);
+  EXPECT_EQ(http::url::parse("ftp://a/").error(), std::errc::protocol_not_supported);
+  for (const char* bad : {"", "a", "/a", "http:/a", "http://", "http:///a", "http://:80/",
+                          "http://a:0/", "http://a:65536/", "http://a:x/", "http://u:p@a/",
+                          "http://a b/", "http://a/ b", "http://a/\r\nX: y", "http://[::1/",
+                          "http://[]/", "http://[::1]x/", "://a", "http://a\\b/"}) {
+    const auto parsed = http::url::parse(bad);
+    EXPECT_FALSE(parsed) << bad;
+    if (!parsed) {
+      EXPECT_EQ(parsed.error(), std::errc::invalid_argument) << bad;
+    }
+  }
+}
+
+TEST(http_date, is_the_time_of_day) {
+  http::date_cache cache;
+  const std::string text(cache.at(weft::clock::now()));
+  std::tm parsed{};
+  ASSERT_NE(::strptime(text.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parsed), nullptr) << text;
+  const auto seconds = ::timegm(&parsed);
+  EXPECT_LE(std::abs(static_cast<double>(::time(nullptr) - seconds)), 2);
+  char again[64];
+  std::strftime(again, sizeof again, "%a, %d %b %Y %H:%M:%S GMT", &parsed);
+  EXPECT_EQ(text, again);
+}
+
+// -------------------------------------------------------------------------------------- sockets
+
+class http_sockets : public weft::test::runtime_test {};
+
+// A server that runs until stop().
+class live_server {
+ public:
+  explicit live_server(http::handler h, http::serve_options options = {})
+      : listener_(weft::net::listen("tcp", "127.0.0.1:0").value()),
+        stopper_(weft::with_cancel(weft::context::background())),
+        result_(weft::async([this, handler = std::move(h), options] {
+          return http::serve(listener_, handler, options, stopper_.ctx);
+        })) {}
+  ~live_server() {
+    if (result_.valid()) stop();
+  }
+
+  std::string address() const { return listener_.addr().to_string(); }
+  std::string url(std::string_view path = "/") const {
+    return "http://" + address() + std::string(path);
+  }
+  void begin_to_stop() { stopper_.cancel(); }
+  std::error_code stop() {
+    stopper_.cancel();
+    return result_.get();
+  }
+  std::error_code wait() { return result_.get(); }
+  weft::net::listener& listener() { return listener_; }
+
+ private:
+  weft::net::listener listener_;
+  weft::cancellable stopper_;
+  weft::future<std::error_code> result_;
+};
+
+weft::net::conn connect(const std::string& address) {
+  return weft::net::dial("tcp", address).value();
+}
+void send(weft::net::conn& c, std::string_view text) {
+  ASSERT_TRUE(c.write(std::as_bytes(std::span(text))));
+}
+// Reads until the text ends like that, or the stream does.
+std::string read_until(weft::net::conn& c, std::string_view end) {
+  std::string all;
+  char buffer[4096];
+  while (!all.ends_with(end) || end.empty()) {
+    const auto n = c.read(std::as_writable_bytes(std::span(buffer)));
+    if (!n) {
+      ADD_FAILURE() << n.error().message() << " after: " << all;
+      break;
+    }
+    if (*n == 0) break;
+    all.append(buffer, *n);
+  }
+  return all;
+}
+std::string read_all(weft::net::conn& c) { return read_until(c, ""); }
+
+void echo(const http::request& in, http::response& out) {
+  out.set("X-Method", in.method);
+  out.write(in.target);
+  out.write(in.body);
+}
+
+TEST_F(http_sockets, serve_and_get) {
+  live_server server(echo);
+  const auto m = http::get(server.url("/path?q"));
+  ASSERT_TRUE(m) << m.error().message();
+  EXPECT_EQ(m->status, 200);
+  EXPECT_EQ(m->body, "/path?q");
+  EXPECT_EQ(m->headers["x-method"], "GET");
+  const auto p = http::send("POST", server.url("/"), {{"X", "y"}}, std::string(100'000, 'b'));
+  ASSERT_TRUE(p) << p.error().message();
+  EXPECT_EQ(p->body.size(), 100'001u);
+  const auto h = http::send("HEAD", server.url("/abc"));
+  ASSERT_TRUE(h);
+  EXPECT_EQ(h->headers["content-length"], "4");
+  EXPECT_EQ(h->body, "");
+  EXPECT_FALSE(server.stop());
+}
+
+TEST_F(http_sockets, a_client_keeps_its_connection) {
+  live_server server(echo, {.connections = 1});
+  http::client client;
+  for (int i = 0; i < 1'000; ++i) {
+    const auto m = client.get(server.url("/" + std::to_string(i)));
+    ASSERT_TRUE(m) << m.error().message();
+    ASSERT_EQ(m->body, "/" + std::to_string(i));
+  }
+  EXPECT_FALSE(server.stop());
+}
+
+TEST_F(http_sockets, many_clients_at_a_time) {
+  live_server server(echo);
+  weft::wait_group all;
+  std::atomic<int> good{0};
+  for (int g = 0; g < 50; ++g) {
+    all.go([&] {
+      http::client client;
+      for (int i = 0; i < 20; ++i) {
+        const auto m = client.request("POST", server.url("/"), {}, "x");
+        if (m && m->body == "/x") good.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  all.wait();
+  EXPECT_EQ(good.load(), 1'000);
+}
+
+TEST_F(http_sockets, pipelined_requests_over_a_socket) {
+  live_server server(echo);
+  weft::net::conn c = connect(server.address());
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    text += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: a\r\n\r\n";
+  }
+  send(c, text + "GET /end HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  const auto all = parse_answers(read_all(c));
+  ASSERT_EQ(all.size(), 201u);
+  for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(all[i].body, "/" + std::to_string(i));
+}
+
+TEST_F(http_sockets, a_slow_client_gets_a_408) {
+  live_server server(echo, {.read = 50ms});
+  weft::net::conn c = connect(server.address());
+  send(c, "GET / HTTP/1.1\r\nHos");
+  const auto all = parse_answers(read_all(c));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 408);
+}
+
+TEST_F(http_sockets, an_idle_client_is_closed) {
+  live_server server(echo, {.idle = 50ms});
+  weft::net::conn c = connect(server.address());
+  EXPECT_EQ(read_all(c), "");
+}
+
+// One who asks for much and reads nothing must not keep a goroutine for ever.
+TEST_F(http_sockets, a_client_that_does_not_read_is_given_up) {
+  weft::chan<std::error_code> ended(1);
+  live_server server(
+      [&](const http::request&, http::response& out) {
+        std::error_code e;
+        for (int i = 0; i < 10'000 && !e; ++i) {
+          out.write(std::string(65'536, 'x'));
+          e = out.flush();
+        }
+        ended.send(e);
+      },
+      {.write = 50ms});
+  weft::net::conn c = connect(server.address());
+  send(c, simple);
+  EXPECT_EQ(ended.recv(), weft::errc::timed_out);
+}
+
+TEST_F(http_sockets, an_exception_leaves_the_server_alive) {
+  live_server server([](const http::request& in, http::response& out) {
+    if (in.target == "/throw") throw std::runtime_error("x");
+    if (in.target == "/exit") weft::this_goroutine::exit();
+    out.write("fine");
+  });
+  EXPECT_EQ(http::get(server.url("/throw"))->status, 500);
+  EXPECT_FALSE(http::get(server.url("/exit")));
+  EXPECT_EQ(http::get(server.url("/"))->body, "fine");
+  EXPECT_FALSE(server.stop());
+}
+
+// The end of the stream would be the end of the body.
+TEST_F(http_sockets, an_exit_in_a_stream_must_not_look_like_its_end) {
+  weft::chan<std::monostate> go_on;
+  live_server server([&](const http::request&, http::response& out) {
+    out.write("half");
+    out.flush();
+    go_on.recv();
+    weft::this_goroutine::exit();
+  });
+  weft::net::conn c = connect(server.address());
+  send(c, "GET / HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(read_until(c, "half").ends_with("half"));
+  go_on.send({});
+  char byte;
+  EXPECT_FALSE(c.read(std::as_writable_bytes(std::span(&byte, 1))));
+}
+
+TEST_F(http_sockets, a_stop_closes_idle_connections_and_answers_the_others) {
+  weft::chan<std::monostate> entered;
+  weft::chan<std::monostate> go_on;
+  std::error_code ctx_error;
+  live_server server([&](const http::request& in, http::response& out) {
+    if (in.target == "/slow") {
+      entered.send({});
+      go_on.recv();
+      ctx_error = in.ctx.err();
+    }
+    out.write("done");
+  });
+  weft::net::conn idle = connect(server.address());
+  send(idle, simple);
+  EXPECT_EQ(parse_answers(read_until(idle, "done")).size(), 1u);
+  weft::net::conn fresh = connect(server.address());
+  weft::net::conn busy = connect(server.address());
+  send(busy, "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+  entered.recv();
+
+  server.begin_to_stop();
+  EXPECT_EQ(read_all(idle), "");
+  EXPECT_EQ(read_all(fresh), "");
+  go_on.send({});
+  const auto all = parse_answers(read_all(busy));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].body, "done");
+  EXPECT_EQ(all[0].headers["connection"], "close");
+  busy.close();
+  EXPECT_FALSE(server.wait());
+  EXPECT_FALSE(ctx_error);
+  // The listener is its owner's, and as it was.
+  EXPECT_TRUE(server.listener().is_open());
+}
+
+TEST_F(http_sockets, after_the_drain_time_the_contexts_of_requests_end) {
+  weft::chan<std::monostate> entered;
+  live_server server(
+      [&](const http::request& in, http::response&) {
+        entered.send({});
+        in.ctx.done().recv();
+      },
+      {.drain = 20ms});
+  weft::net::conn c = connect(server.address());
+  send(c, simple);
+  entered.recv();
+  // Another one sends half a request and then nothing.
+  weft::net::conn half = connect(server.address());
+  send(half, "GET / HTTP/1.1\r\n");
+  EXPECT_FALSE(server.stop());
+}
+
+TEST_F(http_sockets, a_closed_listener_ends_serve) {
+  live_server server(echo);
+  EXPECT_EQ(http::get(server.url())->status, 200);
+  server.listener().close();
+  EXPECT_EQ(server.wait(), weft::errc::closed);
+}
+
+TEST_F(http_sockets, a_closed_listener_ends_serve_when_all_seats_are_taken) {
+  weft::chan<std::monostate> entered;
+  bool ended = false;
+  live_server server(
+      [&](const http::request& in, http::response&) {
+        entered.send({});
+        weft::timer limit(20s);
+        ended = weft::select(weft::recv(in.ctx.done()), weft::recv(limit.c())) == 0;
+      },
+      {.connections = 1, .drain = 0s});
+  weft::net::conn c = connect(server.address());
+  send(c, simple);
+  entered.recv();
+  server.listener().close();
+  EXPECT_EQ(server.wait(), weft::errc::closed);
+  EXPECT_TRUE(ended);
+}
+
+TEST_F(http_sockets, more_connections_wait) {
+  live_server server(echo, {.connections = 2});
+  weft::net::conn a = connect(server.address());
+  weft::net::conn b = connect(server.address());
+  weft::net::conn c = connect(server.address());
+  for (weft::net::conn* each : {&a, &b, &c}) send(*each, simple);
+  EXPECT_NE(read_until(a, "\r\n\r\n/"), "");
+  EXPECT_NE(read_until(b, "\r\n\r\n/"), "");
+  char byte;
+  c.set_read_deadline(weft::clock::now() + 50ms);
+  const auto n = c.read(std::as_writable_bytes(std::span(&byte, 1)));
+  EXPECT_FALSE(n);
+  c.set_read_deadline({});
+  a.close();
+  EXPECT_NE(read_until(c, "\r\n\r\n/"), "");
+}
+
+TEST_F(http_sockets, a_streaming_handler_echoes_while_it_reads) {
+  weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  auto done = weft::async([&l, ctx = ctx] {
+    return http::serve_streaming(
+        l,
+        [](const http::request&, http::body_reader& body, http::response& out) {
+          out.flush();
+          for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) {
+            out.write(*piece);
+            if (out.flush()) break;
+          }
+        },
+        {}, ctx);
+  });
+  weft::net::conn c = connect(l.addr().to_string());
+  send(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+  read_until(c, "\r\n\r\n");
+  for (int i = 0; i < 10; ++i) {
+    send(c, "4\r\nping\r\n");
+    EXPECT_EQ(read_until(c, "ping\r\n"), "4\r\nping\r\n");
+  }
+  send(c, "0\r\n\r\n");
+  EXPECT_EQ(read_until(c, "0\r\n\r\n"), "0\r\n\r\n");
+  c.close();
+  cancel();
+  EXPECT_FALSE(done.get());
+}
+
+// ----------------------------------------------------------------------------------- the client
+
+// A server that answers connection by connection, whatever it is asked.
+class scripted_server {
+ public:
+  using script = std::function<void(weft::net::conn&)>;
+  explicit scripted_server(std::vector<script> scripts)
+      : listener_(weft::net::listen("tcp", "127.0.0.1:0").value()) {
+    done_.go([this, all = std::move(scripts)] {
+      for (const script& s : all) {
+        auto c = listener_.accept();
+        if (!c) return;
+        s(*c);
+      }
+    });
+  }
+  ~scripted_server() {
+    listener_.close();
+    done_.wait();
+  }
+  std::string url() const { return "http://" + listener_.addr().to_string() + "/"; }
+
+ private:
+  weft::net::listener listener_;
+  weft::wait_group done_;
+};
+
+scripted_server::script answers(std::string text) {
+  return [text = std::move(text)](weft::net::conn& c) {
+    read_until(c, "\r\n\r\n");
+    send(c, text);
+  };
+}
+
+weft::expected<http::message> get_from(std::string text) {
+  scripted_server server({answers(std::move(text))});
+  return http::get(server.url());
+}
+
+TEST_F(http_sockets, the_client_reads_every_kind_of_body) {
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")->body, "abc");
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                     "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
+                ->body,
+            "abc");
+  EXPECT_EQ(get_from("HTTP/1.0 200 OK\r\n\r\nto the end")->body, "to the end");
+  EXPECT_EQ(get_from("HTTP/1.1 204 No Content\r\n\r\n")->status, 204);
+  EXPECT_EQ(get_from("HTTP/1.1 301 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n")
+                ->headers["location"],
+            "/x");
+  EXPECT_EQ(get_from("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+                     "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
+                ->status,
+            200);
+}
+
+TEST_F(http_sockets, the_client_bounds_what_a_server_sends) {
+  EXPECT_EQ(get_from("").error(), std::errc::connection_reset);
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nContent-Le").error(), std::errc::connection_reset);
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc").error(),
+            std::errc::connection_reset);
+  EXPECT_EQ(get_from("SSH-2.0-OpenSSH\r\n").error(), std::errc::bad_message);
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n")
+                .error(),
+            std::errc::bad_message);
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n").error(),
+            std::errc::message_size);
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nX: " + std::string(300'000, 'x')).error(),
+            std::errc::message_size);
+  std::string interim;
+  for (int i = 0; i < 50; ++i) interim += "HTTP/1.1 100 Continue\r\n\r\n";
+  EXPECT_EQ(get_from(interim).error(), std::errc::bad_message);
+}
+
+TEST_F(http_sockets, a_request_that_cannot_be_sent_is_not) {
+  EXPECT_EQ(http::get("https://127.0.0.1/").error(), std::errc::protocol_not_supported);
+  EXPECT_EQ(http::get("nonsense").error(), std::errc::invalid_argument);
+  const std::string url = "http://127.0.0.1:1/";
+  EXPECT_EQ(http::send("G T", url).error(), std::errc::invalid_argument);
+  EXPECT_EQ(http::send("GET", url, {{"X", "a\r\nY: b"}}).error(), std::errc::invalid_argument);
+  EXPECT_EQ(http::send("GET", url, {{"X:", "a"}}).error(), std::errc::invalid_argument);
+  EXPECT_EQ(http::send("GET", url, {{"Content-Length", "5"}}).error(), std::errc::invalid_argument);
+  EXPECT_EQ(http::get(url).error(), std::errc::connection_refused);
+}
+
+TEST_F(http_sockets, a_context_ends_a_request_at_once) {
+  weft::chan<std::monostate> asked(1);
+  weft::chan<std::monostate> over;
+  scripted_server server({[&](weft::net::conn& c) {
+                            read_until(c, "\r\n\r\n");
+                            asked.send({});
+                            over.recv();
+                          },
+                          [&](weft::net::conn&) { over.recv(); }});
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  auto answer = weft::async([&server, ctx = ctx] { return http::get(server.url(), ctx); });
+  asked.recv();
+  cancel();
+  EXPECT_EQ(answer.get().error(), weft::errc::canceled);
+  EXPECT_EQ(http::get(server.url(), ctx).error(), weft::errc::canceled);
+  over.send({});
+
+  auto [timed, cancel_timed] = weft::with_timeout(weft::context::background(), 20ms);
+  EXPECT_EQ(http::get(server.url(), timed).error(), weft::errc::deadline_exceeded);
+  over.send({});
+}
+
+// A kept connection that the server has closed meanwhile: the request is sent again on a new one.
+TEST_F(http_sockets, a_connection_that_went_stale_is_replaced) {
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+  scripted_server server({answers(ok), answers(ok), answers(ok)});
+  http::client client;
+  for (int i = 0; i < 3; ++i) {
+    const auto m = client.get(server.url());
+    ASSERT_TRUE(m) << m.error().message();
+    EXPECT_EQ(m->body, "ok");
+  }
+}
+
+// What a server says unasked, while the connection is kept, answers nothing.
+TEST_F(http_sockets, a_connection_that_is_not_quiet_is_replaced) {
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+  weft::chan<std::monostate> answered;
+  weft::chan<std::monostate> said;
+  weft::net::conn kept;
+  scripted_server server({[&](weft::net::conn& c) {
+                            answers(ok)(c);
+                            answered.recv();
+                            send(c, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n");
+                            kept = std::move(c);
+                            said.send({});
+                          },
+                          answers(ok)});
+  http::client client;
+  ASSERT_TRUE(client.get(server.url()));
+  answered.send({});
+  said.recv();
+  const auto m = client.get(server.url());
+  ASSERT_TRUE(m) << m.error().message();
+  EXPECT_EQ(m->status, 200);
+}
+
+}  // namespace

@@ -1,0 +1,771 @@
+// net_conn_test.cpp: connections, listeners and packets over loopback, and the poller beneath them.
+#include "beat.hpp"
+#include "runtime_fixture.hpp"
+#include "sched/poller.hpp"
+
+#include <weft/net.hpp>
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <string>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using weft::errc;
+using weft::expected;
+using weft::detail::wait_reason;
+using weft::net::conn;
+using weft::test::eventually;
+using weft::test::procs_scope;
+using weft::test::runtime_test;
+using weft::test::scaled;
+using weft::test::until_waiting;
+namespace net = weft::net;
+
+std::span<const std::byte> bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string read_some(conn& c, std::size_t most = 4096) {
+  std::string text(most, '\0');
+  const auto n = c.read(std::as_writable_bytes(std::span(text)));
+  EXPECT_TRUE(n.has_value()) << n.error().message();
+  text.resize(n.value_or(0));
+  return text;
+}
+
+std::string read_all(conn& c) {
+  std::string all;
+  for (std::string more = read_some(c); !more.empty(); more = read_some(c)) all += more;
+  return all;
+}
+
+struct pair_of_conns {
+  conn client;
+  conn server;
+};
+
+pair_of_conns connected(std::string_view network = "tcp",
+                        std::string_view address = "127.0.0.1:0") {
+  auto l = net::listen(network, address);
+  if (!l) throw std::system_error(l.error());
+  auto client = net::dial(network, l->addr().to_string());
+  auto server = l->accept();
+  if (!client || !server) throw std::runtime_error("cannot connect");
+  return {std::move(*client), std::move(*server)};
+}
+
+std::size_t count_descriptors() {
+  std::size_t n = 0;
+  DIR* const d = ::opendir("/proc/self/fd");
+  while (::readdir(d) != nullptr) ++n;
+  ::closedir(d);
+  return n;
+}
+
+class net_conn : public runtime_test {
+ protected:
+  static void SetUpTestSuite() { (void)connected(); }  // what is made once
+  void SetUp() override { before_ = count_descriptors(); }
+  void TearDown() override {
+    runtime_test::TearDown();
+    EXPECT_EQ(count_descriptors(), before_) << "descriptors were left behind";
+    EXPECT_FALSE(weft::sched::the_poller.is_waited_for());
+  }
+
+ private:
+  std::size_t before_ = 0;
+};
+
+TEST_F(net_conn, what_is_written_is_read) {
+  weft::run([] {
+    auto [client, server] = connected();
+    ASSERT_TRUE(client.write(bytes("hello")));
+    EXPECT_EQ(read_some(server), "hello");
+    ASSERT_TRUE(server.write(bytes("good bye")));
+    EXPECT_EQ(read_some(client), "good bye");
+  });
+}
+
+TEST_F(net_conn, plain_threads_may_use_one_too) {
+  auto [client, server] = connected();
+  std::thread answers([&server = server] {
+    const std::string text = read_some(server);
+    EXPECT_TRUE(server.write(bytes(text + text)));
+  });
+  std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(client.write(bytes("abc")));
+  EXPECT_EQ(read_some(client), "abcabc");
+  answers.join();
+}
+
+TEST_F(net_conn, a_plain_thread_waits_while_all_machines_sleep) {
+  auto [client, server] = connected();
+  for (int i = 0; i < 20; ++i) {
+    std::thread late([&client = client] {
+      std::this_thread::sleep_for(10ms);  // the monitor is asleep by then, too
+      EXPECT_TRUE(client.write(bytes("x")));
+    });
+    EXPECT_EQ(read_some(server), "x");
+    late.join();
+  }
+}
+
+TEST_F(net_conn, ipv6_and_both_protocols_on_one_listener) {
+  weft::run([] {
+    auto l = net::listen("tcp", ":0");
+    ASSERT_TRUE(l) << l.error().message();
+    const std::string port = std::to_string(l->addr().port());
+    auto v4 = net::dial("tcp", "127.0.0.1:" + port);
+    ASSERT_TRUE(v4) << v4.error().message();
+    if (!l->addr().is_v6()) return;  // a machine without IPv6
+    auto v6 = net::dial("tcp", "[::1]:" + port);
+    ASSERT_TRUE(v6) << v6.error().message();
+    EXPECT_TRUE(v6->remote().is_v6());
+    EXPECT_TRUE(l->accept());
+    EXPECT_TRUE(l->accept());
+    auto only = net::listen("tcp6", "[::1]:0");
+    ASSERT_TRUE(only) << only.error().message();
+    EXPECT_FALSE(net::dial("tcp", "127.0.0.1:" + std::to_string(only->addr().port())));
+  });
+}
+
+TEST_F(net_conn, addresses_of_both_ends_agree) {
+  auto [client, server] = connected();
+  EXPECT_EQ(client.local(), server.remote());
+  EXPECT_EQ(client.remote(), server.local());
+  EXPECT_EQ(client.local().host(), "127.0.0.1");
+}
+
+TEST_F(net_conn, unix_sockets_and_their_files) {
+  const std::string path = "/tmp/weft-test-" + std::to_string(::getpid()) + ".sock";
+  weft::run([&] {
+    {
+      auto l = net::listen("unix", path);
+      ASSERT_TRUE(l) << l.error().message();
+      EXPECT_EQ(l->addr().to_string(), path);
+      auto client = net::dial("unix", path);
+      ASSERT_TRUE(client) << client.error().message();
+      auto server = l->accept();
+      ASSERT_TRUE(server);
+      ASSERT_TRUE(client->write(bytes("over a file")));
+      EXPECT_EQ(read_some(*server), "over a file");
+      EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+      auto moved = std::move(*l);
+      EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+    }
+    EXPECT_NE(::access(path.c_str(), F_OK), 0) << "the file is still there";
+  });
+}
+
+TEST_F(net_conn, the_end_of_the_stream_is_zero_and_stays_so) {
+  weft::run([] {
+    auto [client, server] = connected();
+    ASSERT_TRUE(client.write(bytes("last words")));
+    EXPECT_FALSE(client.close());
+    EXPECT_EQ(read_all(server), "last words");
+    std::byte one[1];
+    EXPECT_EQ(server.read(one).value(), 0u);
+  });
+}
+
+// The data and the end may come with one event: a read that gets less than it asked for must not
+// wait for another.
+TEST_F(net_conn, the_end_is_noticed_however_it_comes) {
+  weft::run([] {
+    for (int i = 0; i < scaled(2000, 200); ++i) {
+      auto [client, server] = connected();
+      weft::wait_group reader;
+      reader.go([&server = server] { EXPECT_EQ(read_all(server), "x"); });
+      if (i % 2 == 0) weft::this_goroutine::yield();
+      ASSERT_TRUE(client.write(bytes("x")));
+      if (i % 3 == 0) weft::this_goroutine::yield();
+      if (i % 5 == 0) {
+        EXPECT_FALSE(client.close_write());
+      } else {
+        EXPECT_FALSE(client.close());
+      }
+      reader.wait();
+    }
+  });
+}
+
+TEST_F(net_conn, half_closed_ones_can_still_be_read) {
+  weft::run([] {
+    auto [client, server] = connected();
+    ASSERT_TRUE(client.write(bytes("question")));
+    EXPECT_FALSE(client.close_write());
+    EXPECT_EQ(read_all(server), "question");
+    ASSERT_TRUE(server.write(bytes("answer")));
+    EXPECT_FALSE(server.close());
+    EXPECT_EQ(read_all(client), "answer");
+    EXPECT_FALSE(client.write(bytes("more")));
+  });
+}
+
+TEST_F(net_conn, an_empty_read_and_an_empty_write_do_nothing) {
+  weft::run([] {
+    auto [client, server] = connected();
+    EXPECT_EQ(client.read({}).value(), 0u);
+    EXPECT_EQ(client.write(std::span<const std::byte>()).value(), 0u);
+    EXPECT_EQ(client.write(std::span<const std::span<const std::byte>>()).value(), 0u);
+  });
+}
+
+TEST_F(net_conn, a_large_write_waits_for_its_reader) {
+  weft::run([] {
+    auto [client, server] = connected();
+    std::string text(8 << 20, '\0');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+    weft::wait_group writer;
+    writer.go([&, &client = client] {
+      EXPECT_EQ(client.write(bytes(text)).value(), text.size());
+      EXPECT_FALSE(client.close());
+    });
+    EXPECT_TRUE(read_all(server) == text);
+    writer.wait();
+  });
+}
+
+TEST_F(net_conn, many_pieces_go_out_in_order) {
+  weft::run([] {
+    auto [client, server] = connected();
+    std::vector<std::string> texts;
+    std::string all;
+    for (int i = 0; i < 300; ++i) {  // more than one system call takes, with empty ones
+      texts.push_back(i % 7 == 0 ? ""
+                                 : std::string(static_cast<std::size_t>(i * 37 % 5000), 'a') +
+                                       std::to_string(i));
+      all += texts.back();
+    }
+    std::vector<std::span<const std::byte>> pieces;
+    for (const std::string& t : texts) pieces.push_back(bytes(t));
+    weft::wait_group writer;
+    writer.go([&, &client = client] {
+      EXPECT_EQ(client.write(pieces).value(), all.size());
+      EXPECT_FALSE(client.close());
+    });
+    EXPECT_TRUE(read_all(server) == all);
+    writer.wait();
+  });
+}
+
+TEST_F(net_conn, a_whole_write_is_never_torn_by_another) {
+  weft::run([] {
+    constexpr std::size_t size = 200'000;  // more than the kernel's buffer takes at once
+    auto [client, server] = connected();
+    weft::wait_group writers;
+    for (char c = 'a'; c < 'a' + 8; ++c) {
+      writers.go([c, &client = client] { EXPECT_TRUE(client.write(bytes(std::string(size, c)))); });
+    }
+    weft::go([&, &client = client] {
+      writers.wait();
+      EXPECT_FALSE(client.close_write());
+    });
+    const std::string all = read_all(server);
+    ASSERT_EQ(all.size(), 8 * size);
+    for (std::size_t at = 0; at < all.size(); at += size) {
+      EXPECT_EQ(std::string_view(all).substr(at, size).find_first_not_of(all[at]),
+                std::string_view::npos);
+    }
+    writers.wait();
+  });
+}
+
+TEST_F(net_conn, many_readers_of_one_connection_lose_nothing) {
+  weft::run([] {
+    auto [client, server] = connected();
+    std::atomic<std::size_t> got{0};
+    weft::wait_group readers;
+    for (int i = 0; i < 8; ++i) {
+      readers.go([&, &server = server] {
+        std::byte some[100];
+        for (;;) {
+          const auto n = server.read(some);
+          if (!n || *n == 0) return;
+          got += *n;
+        }
+      });
+    }
+    const std::string text(1000, 'x');
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(client.write(bytes(text)));
+    EXPECT_FALSE(client.close());
+    readers.wait();
+    EXPECT_EQ(got, 100'000u);
+  });
+}
+
+// --- Closing -------------------------------------------------------------------------------------
+
+TEST_F(net_conn, close_wakes_everybody_who_waits) {
+  weft::run([] {
+    auto [client, server] = connected();
+    weft::wait_group all;
+    for (int i = 0; i < 4; ++i) {
+      all.go([&client = client] {
+        std::byte some[10];
+        const auto n = client.read(some);
+        ASSERT_FALSE(n);
+        EXPECT_EQ(n.error(), errc::closed);
+        EXPECT_EQ(n.error(), std::errc::bad_file_descriptor);
+      });
+      all.go([&client = client] {
+        const std::string much(64 << 20, 'x');
+        const auto n = client.write(bytes(much));
+        ASSERT_FALSE(n);
+        EXPECT_EQ(n.error(), errc::closed);
+      });
+    }
+    ASSERT_TRUE(until_waiting(2, wait_reason::io));
+    EXPECT_FALSE(client.close());
+    EXPECT_EQ(client.close(), errc::closed);
+    all.wait();
+    EXPECT_FALSE(client.is_open());
+    EXPECT_EQ(client.native_handle(), -1);
+    EXPECT_EQ(client.set_no_delay(true), errc::closed);
+    EXPECT_EQ(client.close_write(), errc::closed);
+    EXPECT_EQ(client.remote(), net::address());
+  });
+}
+
+TEST_F(net_conn, close_wakes_who_accepts) {
+  weft::run([] {
+    auto l = net::listen("tcp", "127.0.0.1:0");
+    ASSERT_TRUE(l);
+    weft::wait_group all;
+    for (int i = 0; i < 3; ++i) {
+      all.go([&] {
+        const auto c = l->accept();
+        ASSERT_FALSE(c);
+        EXPECT_EQ(c.error(), errc::closed);
+      });
+    }
+    ASSERT_TRUE(until_waiting(1, wait_reason::io));
+    EXPECT_FALSE(l->close());
+    all.wait();
+    EXPECT_EQ(l->close(), errc::closed);
+    EXPECT_EQ(l->accept().error(), errc::closed);
+  });
+}
+
+TEST_F(net_conn, a_handle_that_was_moved_from_is_closed) {
+  auto [client, server] = connected();
+  conn other = std::move(client);
+  std::byte some[1];
+  EXPECT_EQ(client.read(some).error(), errc::closed);
+  EXPECT_EQ(client.write(some).error(), errc::closed);
+  EXPECT_EQ(client.close(), errc::closed);
+  client.set_deadline(weft::clock::now());
+  EXPECT_TRUE(other.is_open());
+  EXPECT_EQ(conn().close(), errc::closed);
+  EXPECT_EQ(net::listener().accept().error(), errc::closed);
+  EXPECT_EQ(net::packet_conn().read_from(some).error(), errc::closed);
+}
+
+TEST_F(net_conn, a_reset_is_an_error_and_kills_nobody) {
+  weft::run([] {
+    auto [client, server] = connected();
+    EXPECT_FALSE(client.set_linger(0s));
+    weft::wait_group reader;
+    reader.go([&server = server] {
+      std::byte some[10];
+      const auto n = server.read(some);
+      ASSERT_FALSE(n);
+      EXPECT_EQ(n.error(), std::errc::connection_reset);
+    });
+    ASSERT_TRUE(until_waiting(1, wait_reason::io));
+    EXPECT_FALSE(client.close());
+    reader.wait();
+    const std::string much(1 << 20, 'x');
+    const auto n = server.write(bytes(much));  // SIGPIPE would end the process
+    ASSERT_FALSE(n);
+    EXPECT_EQ(n.error(), std::errc::broken_pipe);
+  });
+}
+
+// --- Deadlines -----------------------------------------------------------------------------------
+
+TEST_F(net_conn, a_deadline_ends_a_wait_and_stays_until_it_is_changed) {
+  weft::run([] {
+    auto [client, server] = connected();
+    std::byte some[10];
+    const auto start = weft::clock::now();
+    client.set_read_deadline(start + 20ms);
+    for (int i = 0; i < 3; ++i) {
+      const auto n = client.read(some);
+      ASSERT_FALSE(n);
+      EXPECT_EQ(n.error(), errc::timed_out);
+      EXPECT_EQ(n.error(), std::errc::timed_out);
+      EXPECT_GE(weft::clock::now() - start, 20ms);
+    }
+    EXPECT_TRUE(client.write(bytes("writes have their own")));
+    client.set_read_deadline({});
+    ASSERT_TRUE(server.write(bytes("late")));
+    EXPECT_EQ(read_some(client), "late");
+  });
+}
+
+TEST_F(net_conn, a_deadline_in_the_past_wakes_at_once_who_waits) {
+  weft::run([] {
+    auto [client, server] = connected();
+    weft::wait_group all;
+    all.go([&client = client] {
+      std::byte some[10];
+      EXPECT_EQ(client.read(some).error(), errc::timed_out);
+    });
+    all.go([&client = client] {
+      const std::string much(64 << 20, 'x');
+      EXPECT_EQ(client.write(bytes(much)).error(), errc::timed_out);
+    });
+    ASSERT_TRUE(until_waiting(2, wait_reason::io));
+    client.set_deadline(weft::clock::now() - 1h);
+    all.wait();
+  });
+}
+
+TEST_F(net_conn, a_deadline_can_be_changed_while_others_wait) {
+  weft::run([] {
+    auto [client, server] = connected();
+    client.set_read_deadline(weft::clock::now() + 1h);
+    weft::wait_group all;
+    all.go([&client = client] {
+      std::byte some[10];
+      EXPECT_EQ(client.read(some).error(), errc::timed_out);
+    });
+    ASSERT_TRUE(until_waiting(1, wait_reason::io));
+    client.set_read_deadline(weft::clock::now() + 10ms);
+    all.wait();
+
+    client.set_read_deadline(weft::clock::now() + 30ms);
+    all.go([&client = client] { EXPECT_EQ(read_some(client), "in time"); });
+    ASSERT_TRUE(until_waiting(1, wait_reason::io));
+    client.set_read_deadline({});
+    weft::this_goroutine::sleep_for(50ms);
+    ASSERT_TRUE(server.write(bytes("in time")));
+    all.wait();
+  });
+}
+
+TEST_F(net_conn, accept_has_a_deadline_too) {
+  weft::run([] {
+    auto l = net::listen("tcp", "127.0.0.1:0");
+    ASSERT_TRUE(l);
+    l->set_deadline(weft::clock::now() + 10ms);
+    EXPECT_EQ(l->accept().error(), errc::timed_out);
+    l->set_deadline({});
+    auto c = net::dial("tcp", l->addr().to_string());
+    EXPECT_TRUE(c);
+    EXPECT_TRUE(l->accept());
+  });
+}
+
+// --- Packets -------------------------------------------------------------------------------------
+
+TEST_F(net_conn, datagrams_keep_their_limits_and_tell_where_they_come_from) {
+  weft::run([] {
+    auto a = net::listen_packet("udp", "127.0.0.1:0");
+    auto b = net::listen_packet("udp", "127.0.0.1:0");
+    ASSERT_TRUE(a && b);
+    ASSERT_TRUE(a->write_to(bytes("one"), b->addr()));
+    ASSERT_TRUE(a->write_to(bytes("three"), b->addr()));
+    ASSERT_TRUE(a->write_to({}, b->addr()));
+    std::byte some[100];
+    for (const std::string_view text : {"one", "three", ""}) {
+      const auto got = b->read_from(some);
+      ASSERT_TRUE(got);
+      EXPECT_EQ(std::string_view(reinterpret_cast<char*>(some), got->first), text);
+      EXPECT_EQ(got->second, a->addr());
+    }
+    b->set_read_deadline(weft::clock::now() + 5ms);
+    EXPECT_EQ(b->read_from(some).error(), errc::timed_out);
+  });
+}
+
+TEST_F(net_conn, unix_datagrams) {
+  const std::string path = "/tmp/weft-test-" + std::to_string(::getpid()) + ".dgram";
+  weft::run([&] {
+    auto server = net::listen_packet("unixgram", path);
+    ASSERT_TRUE(server) << server.error().message();
+    auto client = net::listen_packet("unixgram", "");
+    ASSERT_TRUE(client) << client.error().message();
+    ASSERT_TRUE(client->write_to(bytes("hello"), server->addr()));
+    std::byte some[100];
+    const auto got = server->read_from(some);
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->first, 5u);
+    ASSERT_TRUE(server->write_to(bytes("there"), got->second)) << got->second.to_string();
+    EXPECT_EQ(client->read_from(some).value().first, 5u);
+  });
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
+// --- Copying -------------------------------------------------------------------------------------
+
+TEST_F(net_conn, copy_moves_everything_to_the_end) {
+  weft::run([] {
+    auto [client, middle_in] = connected();
+    auto [middle_out, server] = connected();
+    std::string text(3'000'000, '\0');
+    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 13 + i / 257);
+    weft::wait_group all;
+    all.go([&, &client = client] {
+      EXPECT_TRUE(client.write(bytes(text)));
+      EXPECT_FALSE(client.close_write());
+    });
+    all.go([&, &in = middle_in, &out = middle_out] {
+      EXPECT_EQ(net::copy(out, in).value(), text.size());
+      EXPECT_FALSE(out.close_write());
+    });
+    EXPECT_TRUE(read_all(server) == text);
+    all.wait();
+  });
+}
+
+// --- Bad input -----------------------------------------------------------------------------------
+
+TEST_F(net_conn, bad_networks_and_addresses_are_errors) {
+  EXPECT_EQ(net::listen("tpc", "127.0.0.1:0").error(), std::errc::invalid_argument);
+  EXPECT_EQ(net::listen("udp", "127.0.0.1:0").error(), std::errc::invalid_argument);
+  EXPECT_EQ(net::listen("tcp", "127.0.0.1").error(), std::errc::invalid_argument);
+  EXPECT_FALSE(net::listen("tcp", "127.0.0.1:99999"));
+  EXPECT_FALSE(net::listen("tcp4", "[::1]:0"));
+  EXPECT_FALSE(net::listen("unix", std::string(200, 'x')));
+  EXPECT_EQ(net::listen_packet("tcp", "127.0.0.1:0").error(), std::errc::invalid_argument);
+  auto l = net::listen("tcp", "127.0.0.1:0");
+  ASSERT_TRUE(l);
+  EXPECT_EQ(net::listen("tcp", l->addr().to_string()).error(), std::errc::address_in_use);
+}
+
+// --- The scheduler -------------------------------------------------------------------------------
+
+// A million-goroutine server is mostly idle connections: they cost no time and no thread.
+TEST_F(net_conn, a_thousand_idle_ones_and_one_that_talks) {
+  const procs_scope procs(2);
+  weft::run([] {
+    std::vector<pair_of_conns> idle(static_cast<std::size_t>(scaled(1000, 100)));
+    weft::wait_group readers;
+    for (auto& p : idle) {
+      p = connected();
+      readers.go([&p] { EXPECT_EQ(read_all(p.server), ""); });
+    }
+    auto [client, server] = connected();
+    readers.go([&server = server] {
+      for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
+        EXPECT_TRUE(server.write(bytes(text)));
+      }
+    });
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_TRUE(client.write(bytes("ping")));
+      ASSERT_EQ(read_some(client), "ping");
+    }
+    EXPECT_FALSE(client.close());
+    for (auto& p : idle) EXPECT_FALSE(p.client.close());
+    readers.wait();
+  });
+}
+
+// Nobody picks, so the monitor is the poller of last resort.
+TEST_F(net_conn, an_answer_comes_although_every_processor_computes) {
+  const procs_scope procs(2);
+  auto [client, server] = connected();
+  std::atomic<bool> stop{false};
+  weft::wait_group all;
+  for (int i = 0; i < 3; ++i) {
+    all.go([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  all.go([&server = server] {
+    for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
+      EXPECT_TRUE(server.write(bytes(text)));
+    }
+  });
+  std::vector<std::chrono::nanoseconds> took;
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(1ms);
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_TRUE(client.write(bytes("ping")));
+    ASSERT_EQ(read_some(client), "ping");
+    took.push_back(std::chrono::steady_clock::now() - start);
+  }
+  stop = true;
+  EXPECT_FALSE(client.close());
+  all.wait();
+  std::ranges::sort(took);
+  std::printf("round trip beside hogs: median %ld us, worst %ld us\n",
+              static_cast<long>(took[50] / 1us), static_cast<long>(took[99] / 1us));
+  EXPECT_LT(took[50], 20ms * scaled(1, 10));
+}
+
+// One that never lets go but always has a next one to run: fair picks look at the poller.
+TEST_F(net_conn, an_answer_comes_although_others_yield_all_the_time) {
+  const procs_scope procs(1);
+  auto [client, server] = connected();
+  std::atomic<bool> stop{false};
+  weft::wait_group all;
+  for (int i = 0; i < 4; ++i) {
+    all.go([&] {
+      while (!stop.load(std::memory_order_relaxed)) weft::this_goroutine::yield();
+    });
+  }
+  all.go([&server = server] {
+    for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
+      EXPECT_TRUE(server.write(bytes(text)));
+    }
+  });
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(client.write(bytes("ping")));
+    ASSERT_EQ(read_some(client), "ping");
+  }
+  stop = true;
+  EXPECT_FALSE(client.close());
+  all.wait();
+}
+
+// Timers and descriptors are waited for at the same place.
+TEST_F(net_conn, timers_are_kept_while_all_wait_for_descriptors) {
+  const procs_scope procs(2);
+  auto [client, server] = connected();
+  weft::wait_group reader;
+  reader.go([&server = server] { EXPECT_EQ(read_all(server), "the end"); });
+  weft::test::beat b;
+  std::this_thread::sleep_for(200ms);
+  b.expect_kept({5ms, 200ms});
+  ASSERT_TRUE(client.write(bytes("the end")));
+  EXPECT_FALSE(client.close());
+  reader.wait();
+}
+
+// Its thread waits with it and gives the processor away to nobody: then nobody would poll.
+TEST_F(net_conn, a_goroutine_that_is_locked_to_its_thread_reads_alone) {
+  for (const int n : {1, 2}) {
+    const procs_scope procs(n);
+    auto [client, server] = connected();
+    std::thread writes([&client = client] {
+      std::this_thread::sleep_for(20ms);
+      EXPECT_TRUE(client.write(bytes("x")));
+    });
+    weft::run([&server = server] {
+      weft::this_goroutine::lock_thread();
+      EXPECT_EQ(read_some(server), "x");
+    });
+    writes.join();
+  }
+}
+
+// The same for one in an announced call.
+TEST_F(net_conn, others_read_while_one_is_in_a_blocking_call) {
+  for (const int n : {1, 2}) {
+    const procs_scope procs(n);
+    auto [client, server] = connected();
+    weft::run([&client = client, &server = server] {
+      weft::wait_group all;
+      std::atomic<bool> has_read{false};
+      all.go([&] {
+        EXPECT_EQ(read_some(server), "x");
+        has_read = true;
+      });
+      all.go([&] {
+        EXPECT_EQ(read_some(client), "y");
+        weft::blocking([&] {
+          std::this_thread::sleep_for(10ms);
+          EXPECT_EQ(::write(client.native_handle(), "x", 1), 1);
+          const auto end = std::chrono::steady_clock::now() + 10s;
+          while (!has_read && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(1ms);
+          }
+        });
+        EXPECT_TRUE(has_read);
+      });
+      EXPECT_TRUE(until_waiting(2, wait_reason::io));
+      ASSERT_TRUE(server.write(bytes("y")));
+      all.wait();
+    });
+  }
+}
+
+// Several become ready at once, found by a processor that always has something else to run.
+TEST_F(net_conn, who_is_found_in_passing_wakes_other_processors) {
+  const procs_scope procs(4);
+  std::vector<pair_of_conns> all(8);
+  for (auto& p : all) p = connected();
+  std::atomic<bool> stop{false};
+  std::atomic<int> running{0};
+  weft::wait_group done;
+  done.go([&] {
+    while (!stop.load(std::memory_order_relaxed)) weft::this_goroutine::yield();
+  });
+  for (auto& p : all) {
+    done.go([&] {
+      EXPECT_EQ(read_some(p.server), "x");
+      ++running;
+      // Computes until another does, too.
+      const auto end = std::chrono::steady_clock::now() + 10s;
+      while (running < 2 && std::chrono::steady_clock::now() < end) {
+      }
+      EXPECT_GE(running, 2);
+    });
+  }
+  EXPECT_TRUE(until_waiting(all.size(), wait_reason::io));
+  for (auto& p : all) ASSERT_TRUE(p.client.write(bytes("x")));
+  EXPECT_TRUE(eventually([&] { return running == 8; }));
+  stop = true;
+  done.wait();
+}
+
+TEST_F(net_conn, a_full_queue_of_unix_datagrams_is_waited_for) {
+  const std::string path = "/tmp/weft-test-" + std::to_string(::getpid()) + ".full";
+  weft::run([&] {
+    auto receiver = net::listen_packet("unixgram", path);
+    auto first = net::listen_packet("unixgram", "");
+    auto second = net::listen_packet("unixgram", "");
+    ASSERT_TRUE(receiver && first && second);
+    const net::address to = receiver->addr();
+    first->set_write_deadline(weft::clock::now() + 10ms);
+    int sent = 0;
+    while (first->write_to(bytes("x"), to)) ++sent;
+    weft::wait_group writer;
+    writer.go([&] { EXPECT_TRUE(second->write_to(bytes("last"), to)); });
+    EXPECT_TRUE(until_waiting(1, wait_reason::io));
+    std::byte some[10];
+    for (int i = 0; i <= sent; ++i) EXPECT_TRUE(receiver->read_from(some));
+    writer.wait();
+  });
+}
+
+TEST_F(net_conn, records_of_descriptors_are_used_again) {
+  weft::run([] {
+    for (int i = 0; i < scaled(3000, 300); ++i) {
+      auto [client, server] = connected();
+      weft::wait_group one;
+      one.go([&server = server] { (void)read_some(server); });
+      ASSERT_TRUE(client.write(bytes("x")));
+      one.wait();
+    }
+  });
+}
+
+TEST_F(net_conn, bubbles_have_no_network) {
+  auto [client, server] = connected();
+  weft::test::bubble([&client = client] {
+    std::byte some[1];
+    EXPECT_EQ(client.read(some).error(), std::errc::operation_not_supported);
+  });
+}
+
+}  // namespace

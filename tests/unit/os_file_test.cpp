@@ -1,0 +1,439 @@
+// os_file_test.cpp: files on a disk. A slow one must not stall a processor, and nothing that the
+// kernel still works on may be given away.
+#include "beat.hpp"
+#include "child_process.hpp"
+#include "eventually.hpp"
+#include "os/ring.hpp"
+#include "runtime_fixture.hpp"
+
+#include <weft/weft.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+namespace os = weft::os;
+using namespace std::chrono_literals;
+using weft::test::procs_scope;
+using weft::test::run_program;
+using weft::test::runtime_test;
+using weft::test::scaled;
+
+std::span<const std::byte> bytes(std::string_view s) { return std::as_bytes(std::span(s)); }
+
+// Reads `n` bytes from there.
+std::string text_at(os::file& f, std::uint64_t offset, std::size_t n) {
+  std::string s(n, '\0');
+  const auto got = f.pread(std::as_writable_bytes(std::span(s)), offset);
+  EXPECT_TRUE(got.has_value()) << got.error().message();
+  s.resize(got.value_or(0));
+  return s;
+}
+
+weft::expected<std::size_t> sync_of(os::file& f) {
+  if (const std::error_code e = f.fdatasync()) return std::unexpected(e);
+  return 0;
+}
+
+class os_file : public runtime_test {
+ protected:
+  os_file() {
+    std::string name = (std::filesystem::current_path() / "os_file_test.XXXXXX").string();
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+  }
+  ~os_file() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "file") const { return folder_ + "/" + name; }
+  os::file make(const std::string& name = "file", int flags = O_RDWR) const {
+    auto f = os::open(path(name), flags | O_CREAT);
+    EXPECT_TRUE(f.has_value()) << f.error().message();
+    return std::move(*f);
+  }
+  // A file whose pages are not in memory, as far as the kernel follows advice.
+  os::file make_cold(const std::string& name, std::size_t size) const {
+    os::file f = make(name);
+    const std::string block(1 << 16, 'c');
+    for (std::size_t at = 0; at < size; at += block.size()) EXPECT_TRUE(f.write(bytes(block)));
+    EXPECT_FALSE(f.fsync());
+    EXPECT_EQ(::posix_fadvise(f.native_handle(), 0, 0, POSIX_FADV_DONTNEED), 0);
+    EXPECT_TRUE(f.seek(0));
+    return f;
+  }
+
+ private:
+  std::string folder_;
+};
+
+TEST_F(os_file, what_is_written_can_be_read) {
+  weft::run([&] {
+    os::file f = make();
+    EXPECT_EQ(f.write(bytes("hello, ")), 7u);
+    EXPECT_EQ(f.write(bytes("world")), 5u);
+    EXPECT_EQ(f.size(), 12u);
+    EXPECT_EQ(f.seek(0), 0u);
+    std::array<std::byte, 100> into;
+    EXPECT_EQ(f.read(into), 12u);
+    EXPECT_EQ(std::memcmp(into.data(), "hello, world", 12), 0);
+    EXPECT_EQ(f.read(into), 0u);
+    EXPECT_EQ(f.seek(-5, os::seek_from::end), 7u);
+    EXPECT_EQ(f.read(std::span(into).first(2)), 2u);
+    EXPECT_EQ(f.seek(1, os::seek_from::current), 10u);
+    EXPECT_EQ(f.pwrite(bytes("J"), 0), 1u);
+    EXPECT_EQ(text_at(f, 0, 5), "Jello");
+    EXPECT_FALSE(f.truncate(5));
+    EXPECT_EQ(f.size(), 5u);
+    EXPECT_FALSE(f.fsync());
+    EXPECT_FALSE(f.fdatasync());
+  });
+}
+
+TEST_F(os_file, a_plain_thread_can_do_all_of_it) {
+  os::file f = make();
+  EXPECT_EQ(f.write(bytes("thread")), 6u);
+  EXPECT_EQ(text_at(f, 1, 3), "hre");
+  EXPECT_FALSE(f.fsync());
+  EXPECT_FALSE(f.close());
+}
+
+TEST_F(os_file, errors_are_the_systems) {
+  EXPECT_EQ(os::open(path("none"), O_RDONLY).error(), std::errc::no_such_file_or_directory);
+  EXPECT_EQ(os::open(std::string_view("a\0b", 3), O_RDONLY).error(), std::errc::invalid_argument);
+  EXPECT_EQ(os::file::adopt(-1).error(), std::errc::bad_file_descriptor);
+  os::file f = make("x", O_WRONLY);
+  std::array<std::byte, 1> into;
+  EXPECT_EQ(f.read(into).error(), std::errc::bad_file_descriptor);
+  EXPECT_NE(f.read(into).error(), weft::errc::closed);  // it is open
+  EXPECT_EQ(f.set_deadline(weft::clock::now()), std::errc::operation_not_supported);
+  auto folder = os::open(std::filesystem::path(path()).parent_path(), O_RDONLY | O_DIRECTORY);
+  ASSERT_TRUE(folder);
+  EXPECT_EQ(folder->read(into).error(), std::errc::is_a_directory);
+}
+
+TEST_F(os_file, the_mode_and_close_on_exec_are_as_asked) {
+  const mode_t before = ::umask(0);
+  auto f = os::open(path(), O_RDWR | O_CREAT, 0640);
+  ::umask(before);
+  ASSERT_TRUE(f);
+  struct stat about{};
+  ASSERT_EQ(::fstat(f->native_handle(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0640u);
+  EXPECT_NE(::fcntl(f->native_handle(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST_F(os_file, a_second_close_says_closed) {
+  os::file f = make();
+  const int fd = f.native_handle();
+  EXPECT_TRUE(f.is_open());
+  EXPECT_FALSE(f.close());
+  EXPECT_EQ(f.close(), weft::errc::closed);
+  EXPECT_FALSE(f.is_open());
+  EXPECT_EQ(f.native_handle(), -1);
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+  std::array<std::byte, 1> into;
+  EXPECT_EQ(f.read(into).error(), weft::errc::closed);
+  EXPECT_EQ(f.pread(into, 0).error(), weft::errc::closed);
+  EXPECT_EQ(f.write(into).error(), weft::errc::closed);
+  EXPECT_EQ(f.pwrite(into, 0).error(), weft::errc::closed);
+  EXPECT_EQ(f.fsync(), weft::errc::closed);
+  EXPECT_EQ(f.size().error(), weft::errc::closed);
+  EXPECT_EQ(f.seek(0).error(), weft::errc::closed);
+  EXPECT_EQ(f.truncate(0), weft::errc::closed);
+}
+
+TEST_F(os_file, moving_leaves_a_closed_one_and_the_destructor_closes) {
+  os::file f = make("a");
+  const int first = f.native_handle();
+  os::file g = std::move(f);
+  EXPECT_FALSE(f.is_open());  // NOLINT: that is the question
+  EXPECT_EQ(f.close(), weft::errc::closed);
+  EXPECT_EQ(g.native_handle(), first);
+  g = make("b");
+  EXPECT_EQ(::fcntl(first, F_GETFD), -1);
+}
+
+TEST_F(os_file, append_writes_at_the_end) {
+  os::file f = make("log", O_RDWR | O_APPEND);
+  weft::wait_group all;
+  for (int i = 0; i < 50; ++i) {
+    all.go([&] { EXPECT_TRUE(f.write(bytes("0123456789\n"))); });
+  }
+  all.wait();
+  EXPECT_EQ(f.size(), 550u);
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(text_at(f, static_cast<unsigned>(i) * 11u, 11), "0123456789\n");
+}
+
+TEST_F(os_file, pread_at_and_across_the_end) {
+  weft::run([&] {
+    os::file f = make();
+    ASSERT_TRUE(f.write(bytes(std::string(5000, 'x'))));
+    EXPECT_EQ(text_at(f, 4990, 100).size(), 10u);
+    EXPECT_EQ(text_at(f, 5000, 100).size(), 0u);
+    EXPECT_EQ(text_at(f, 1'000'000'000'000, 100).size(), 0u);
+    std::array<std::byte, 1> into;
+    EXPECT_EQ(f.pread(into, ~std::uint64_t{0}).error(), std::errc::invalid_argument);
+    EXPECT_EQ(f.pread({}, 0), 0u);
+    EXPECT_EQ(f.write({}), 0u);
+  });
+}
+
+// Whole writes and reads, whoever else is at it: records must come out as they went in.
+TEST_F(os_file, the_position_is_shared_without_tearing) {
+  constexpr std::size_t record = 4096;
+  constexpr int writers = 16;
+  const procs_scope two(2);
+  os::file f = make();
+  weft::wait_group all;
+  for (int w = 0; w < writers; ++w) {
+    all.go([&, w] {
+      const std::string mine(record, static_cast<char>('a' + w));
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(f.write(bytes(mine)), record);
+    });
+  }
+  all.wait();
+  EXPECT_EQ(f.size(), writers * 20 * record);
+  ASSERT_TRUE(f.seek(0));
+  std::array<std::atomic<int>, writers> seen{};
+  for (int r = 0; r < 8; ++r) {
+    all.go([&] {
+      std::string got(record, '\0');
+      while (f.read(std::as_writable_bytes(std::span(got))) == record) {
+        EXPECT_EQ(got, std::string(record, got[0]));
+        seen.at(static_cast<std::size_t>(got[0] - 'a')).fetch_add(1);
+      }
+    });
+  }
+  all.wait();
+  for (const auto& n : seen) EXPECT_EQ(n.load(), 20);
+}
+
+TEST_F(os_file, a_hundred_megabytes_with_a_hole) {
+  weft::run([&] {
+    constexpr std::uint64_t size = 100u << 20;
+    os::file f = make();
+    ASSERT_FALSE(f.truncate(size));
+    ASSERT_EQ(f.pwrite(bytes("end"), size - 3), 3u);
+    EXPECT_EQ(text_at(f, size - 4, 10), std::string("\0end", 4));
+    std::vector<std::byte> all(size);
+    EXPECT_EQ(f.read(all), size);
+    EXPECT_TRUE(
+        std::all_of(all.begin(), all.end() - 3, [](std::byte b) { return b == std::byte{}; }));
+  });
+}
+
+// What is not in memory goes another way than what is; both must give the same.
+TEST_F(os_file, a_cold_file_is_read_whole) {
+  weft::run([&] {
+    constexpr std::size_t size = 8u << 20;
+    os::file f = make_cold("cold", size);
+    std::vector<std::byte> all(size);
+    EXPECT_EQ(f.read(all), size);
+    EXPECT_TRUE(
+        std::all_of(all.begin(), all.end(), [](std::byte b) { return b == std::byte{'c'}; }));
+    EXPECT_EQ(f.read(all), 0u);
+  });
+}
+
+TEST_F(os_file, ten_thousand_goroutines_read_a_page_each) {
+  constexpr std::size_t page = 4096;
+  const int readers = scaled(10'000, 1'000);
+  os::file f = make_cold("pages", 10'000 * page);
+  for (int i = 0; i < readers; ++i) {
+    const auto at = static_cast<std::uint64_t>(i);
+    const std::string mark = std::to_string(i);
+    ASSERT_TRUE(f.pwrite(bytes(mark), at * page));
+  }
+  ASSERT_FALSE(f.fsync());
+  ASSERT_EQ(::posix_fadvise(f.native_handle(), 0, 0, POSIX_FADV_DONTNEED), 0);
+  weft::wait_group all;
+  std::atomic<int> right{0};
+  for (int i = 0; i < readers; ++i) {
+    all.go([&, i] {
+      std::array<char, page> into;
+      const auto n =
+          f.pread(std::as_writable_bytes(std::span(into)), static_cast<std::uint64_t>(i) * page);
+      const std::string mark = std::to_string(i);
+      if (n == page && std::string_view(into.data(), mark.size()) == mark) right.fetch_add(1);
+    });
+  }
+  all.wait();
+  EXPECT_EQ(right.load(), readers);
+}
+
+// Few reads get there by themselves: a disk has to be slow for it.
+TEST_F(os_file, the_ring_does_what_system_calls_do) {
+  if (!os::has_ring()) GTEST_SKIP() << "no io_uring here";
+  constexpr std::size_t page = 4096;
+  constexpr int pages = 3'000;  // more than the ring holds at a time
+  os::file f = make_cold("ring", pages * page);
+  const int fd = f.native_handle();
+  weft::wait_group all;
+  std::atomic<int> right{0};
+  for (int i = 0; i < pages; ++i) {
+    all.go([&, i] {
+      std::string text = std::to_string(i);
+      const std::int64_t at = std::int64_t{i} * static_cast<std::int64_t>(page);
+      const std::int64_t size = static_cast<std::int64_t>(text.size());
+      if (os::run_on_ring({os::operation::write, fd, text.data(), text.size(), at}) != size) return;
+      std::array<char, page> into;
+      if (os::run_on_ring({os::operation::read, fd, into.data(), page, at}) != page) return;
+      if (std::string_view(into.data(), text.size()) == text && into.back() == 'c') ++right;
+    });
+  }
+  all.wait();
+  EXPECT_EQ(right.load(), pages);
+  weft::run([&] {
+    std::array<char, 3> into;
+    const auto end = static_cast<std::int64_t>(f.size().value());
+    ASSERT_EQ(f.seek(7 * page), 7 * page);
+    EXPECT_EQ(os::run_on_ring({os::operation::read, fd, into.data(), 1, -1}), 1);
+    EXPECT_EQ(into[0], '7');
+    EXPECT_EQ(f.seek(0, os::seek_from::current), 7 * page + 1);
+    EXPECT_EQ(os::run_on_ring({os::operation::read, fd, into.data(), 3, end}), 0);
+    EXPECT_EQ(os::run_on_ring({os::operation::read, -1, into.data(), 3, 0}), -EBADF);
+    EXPECT_EQ(os::run_on_ring({.what = os::operation::sync, .fd = fd}), 0);
+    EXPECT_EQ(os::run_on_ring({.what = os::operation::sync_data, .fd = fd}), 0);
+  });
+}
+
+// One processor: whoever waited for the disk with it would make the others late.
+TEST_F(os_file, two_hundred_syncs_beside_a_beat) {
+  const procs_scope one(1);
+  weft::test::beat b;
+  weft::wait_group all;
+  for (int i = 0; i < 200; ++i) {
+    all.go([&, i] {
+      os::file f = make("sync" + std::to_string(i % 20));
+      EXPECT_TRUE(
+          f.pwrite(bytes(std::string(10'000, 's')), static_cast<std::uint64_t>(i) * 10'000));
+      EXPECT_FALSE(i % 2 == 0 ? f.fsync() : f.fdatasync());
+    });
+  }
+  all.wait();
+  b.expect_kept({.median = 20ms, .p99 = 200ms});
+}
+
+TEST_F(os_file, synchronous_and_direct_writes) {
+  weft::run([&] {
+    os::file s = make("synchronous", O_RDWR | O_SYNC);
+    EXPECT_EQ(s.write(bytes("on the disk")), 11u);
+    EXPECT_EQ(s.pwrite(bytes("O"), 0), 1u);
+    EXPECT_EQ(text_at(s, 0, 20), "On the disk");
+
+    auto d = os::open(path("direct"), O_RDWR | O_CREAT | O_DIRECT);
+    if (!d) return;  // a file system in memory
+    void* const block = std::aligned_alloc(4096, 8192);
+    std::memset(block, 'd', 8192);
+    const std::span<std::byte> span(static_cast<std::byte*>(block), 8192);
+    EXPECT_EQ(d->write(span), 8192u);
+    std::memset(block, 0, 8192);
+    EXPECT_EQ(d->pread(span, 0), 8192u);
+    EXPECT_EQ(span[8191], std::byte{'d'});
+    // Over what is there, one after the other: the position moves on.
+    EXPECT_EQ(d->seek(0), 0u);
+    for (const int c : {'1', '2'}) {
+      std::memset(block, c, 4096);
+      EXPECT_EQ(d->write(span.first(4096)), 4096u);
+    }
+    EXPECT_EQ(d->pread(span, 0), 8192u);
+    EXPECT_EQ(span[0], std::byte{'1'});
+    EXPECT_EQ(span[4096], std::byte{'2'});
+    std::free(block);
+  });
+}
+
+// The kernel still works on the descriptor: its number must not become another file's.
+TEST_F(os_file, close_during_calls_waits_for_them_to_let_go) {
+  for (int round = 0; round < 20; ++round) {
+    os::file f = make_cold("closing", 1 << 20);
+    weft::wait_group all;
+    weft::latch started(8);
+    for (int i = 0; i < 8; ++i) {
+      all.go([&, i] {
+        std::vector<std::byte> into(1 << 16);
+        started.count_down();
+        for (std::uint64_t at = static_cast<std::uint64_t>(i);; ++at) {
+          const auto n = i == 0 ? sync_of(f) : f.pread(into, (at % 16) << 16);
+          if (!n) {
+            EXPECT_EQ(n.error(), weft::errc::closed);
+            return;
+          }
+        }
+      });
+    }
+    started.wait();
+    const int fd = f.native_handle();
+    EXPECT_FALSE(f.close());
+    all.wait();
+    EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+  }
+}
+
+// What was written before the error is not told, but is there.
+TEST_F(os_file, a_write_that_fails_half_way) {
+  const auto r = run_program("file_size_limit", {.arguments = {path("limited")}});
+  EXPECT_EQ(r.status, 0) << r;
+}
+
+TEST_F(os_file, a_full_device_says_so) {
+  auto full = os::open("/dev/full", O_WRONLY);
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->write(bytes("x")).error(), std::errc::no_space_on_device);
+  auto zero = os::open("/dev/zero", O_RDONLY);
+  ASSERT_TRUE(zero);
+  std::array<std::byte, 10> into;
+  EXPECT_EQ(zero->read(into), 10u);
+}
+
+// A file system that cannot try without waiting.
+TEST_F(os_file, files_of_the_kernel_can_be_read) {
+  weft::run([&] {
+    auto f = os::open("/proc/self/status", O_RDONLY);
+    ASSERT_TRUE(f);
+    std::string text(1 << 16, '\0');
+    const auto n = f->read(std::as_writable_bytes(std::span(text)));
+    ASSERT_TRUE(n);
+    EXPECT_NE(text.find("VmRSS"), text.npos);
+  });
+}
+
+TEST_F(os_file, the_backend_can_be_seen_and_switched_off) {
+  const auto off = run_program(
+      "file_backend", {.arguments = {path("off")}, .environment = {{"WEFT_DEBUG", "iouring=0"}}});
+  EXPECT_EQ(off.status, 0) << off;
+  EXPECT_EQ(off.output, "blocking calls\n");
+  const auto on = run_program("file_backend", {.arguments = {path("on")}});
+  EXPECT_EQ(on.status, 0) << on;
+  // This process may have been told to do without; the other one has not.
+  if (os::file_backend() == "io_uring") {
+    EXPECT_EQ(on.output, "io_uring\n");
+  }
+}
+
+// After a file has been used, with threads of the kernel's own in the process, too.
+TEST_F(os_file, a_deadlock_is_still_found) {
+  const auto r = run_program("file_deadlock", {.arguments = {path("dead")}});
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("all goroutines are asleep - deadlock!")) << r;
+}
+
+}  // namespace
