@@ -1,6 +1,8 @@
 // main.cpp: weft's entry in the comparison. The work of each case is bench/versus/spec.md's, the
-// same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS
+// same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS, and for
+// servers, which are checked by their clients, weft_bench CASE PROCESSORS HOST:PORT
 #include "locked_ping.hpp"
+#include "servers.hpp"
 
 #include <weft/weft.hpp>
 
@@ -17,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -419,14 +422,21 @@ int main(int argc, char** argv) {
   if (argc < 3) {
     std::fprintf(
         stderr,
-        "usage: %s CASE PROCESSORS\n"
+        "usage: %s CASE PROCESSORS [HOST:PORT]\n"
         "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
-        "hogs hogs4 blocking locked grainN pipeN (N: 200 1000 5000 20000)\n",
+        "hogs hogs4 blocking locked grainN pipeN (N: 200 1000 5000 20000)\n"
+        "servers, with HOST:PORT: echo http\n",
         argv[0]);
     return 2;
   }
   const int procs = std::atoi(argv[2]);
   weft::max_procs(procs);
+  for (const auto& [name, serve] :
+       {std::pair{"echo", &bench::serve_echo}, {"http", &bench::serve_http}}) {
+    if (argc < 4 || std::strcmp(argv[1], name) != 0) continue;
+    weft::run([&] { serve(argv[3]); });
+    return 1;
+  }
   figure f{};
   weft::run([&] { f = measure(argv[1]); });
   const char* const name = std::strcmp(argv[1], "locked") == 0 ? "locked-both" : argv[1];
