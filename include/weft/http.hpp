@@ -105,7 +105,8 @@ class response {
   WEFT_API void status(int code);
   // Sets a header field, in the place of any of that name, or adds one (Set-Cookie). The connection
   // itself belongs to the server: Transfer-Encoding cannot be set, Connection only to "close".
-  // A Content-Length lets a flushed body go out as it is; writing more than that throws.
+  // A Content-Length lets a flushed body go out as it is; writing more than that throws
+  // std::logic_error, and less breaks the connection off.
   // Throws: std::invalid_argument if a name is no token, or a value has control characters (so
   // nobody can smuggle a line in); std::logic_error if the head has been sent.
   WEFT_API void set(std::string_view name, std::string_view value);
