@@ -72,7 +72,7 @@ class connection {
   bool answer_one();
   found read_header();
   // A forced unwind is caught as a reference to nothing.
-  [[gnu::noinline, gnu::no_sanitize("undefined")]] bool call_handler();
+  __attribute__((noinline, no_sanitize("undefined"))) bool call_handler();
   bool read_whole_body();
   bool may_skip_body() const noexcept;
   bool skip_body();

@@ -128,7 +128,7 @@ class server : public std::enable_shared_from_this<server> {
   }
 
   // A forced unwind is caught as a reference to nothing.
-  [[gnu::noinline, gnu::no_sanitize("undefined")]] void run(net::conn c) {
+  __attribute__((noinline, no_sanitize("undefined"))) void run(net::conn c) {
     try {
       const auto m = std::make_unique<member>(*this, std::move(c));
       m->core.run();
