@@ -5,6 +5,7 @@
 // splice cannot leave SIGPIPE out as the others do; see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
 #include "io/socket_access.hpp"
+#include "io/transfer.hpp"
 #include "net/addresses.hpp"
 #include "net/socket_options.hpp"
 
@@ -81,7 +82,7 @@ expected<std::size_t> conn::read(std::span<std::byte> into) {
   if (into.empty()) return 0;
   const int fd = descriptor_->fd();
   const std::size_t most = std::min(into.size(), at_once_max);
-  const auto n = descriptor_->receive(most, [&] { return ::recv(fd, into.data(), most, 0); });
+  const auto n = descriptor_->receive(most, [&] { return io::receive(fd, into.data(), most, 0); });
   if (!n) return std::unexpected(n.error());
   return static_cast<std::size_t>(*n);
 }
@@ -93,7 +94,7 @@ expected<std::size_t> conn::write(std::span<const std::byte> from) {
   const auto n = descriptor_->when_writable([&]() -> ssize_t {
     while (done < from.size()) {
       const std::size_t most = std::min(from.size() - done, at_once_max);
-      const ssize_t sent = ::send(fd, from.data() + done, most, MSG_NOSIGNAL);
+      const ssize_t sent = io::send(fd, from.data() + done, most, MSG_NOSIGNAL);
       if (sent == -1) return -1;
       done += static_cast<std::size_t>(sent);
     }

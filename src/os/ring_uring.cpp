@@ -28,6 +28,7 @@
 #include "os/ring.hpp"
 #include "base/check.hpp"
 #include "base/env.hpp"
+#include "base/fatal.hpp"
 #include "sched/scheduler.hpp"
 
 #include <weft/detail/park.hpp>
@@ -134,8 +135,7 @@ class service {
     for (;;) {
       take_arrived();
       submit_backlog();
-      // Interrupted, or short of memory: what has completed makes room.
-      (void)::io_uring_submit_and_wait(&ring_, 1);
+      (void)is_taken(::io_uring_submit_and_wait(&ring_, 1));
       reap();
     }
   }
@@ -150,8 +150,17 @@ class service {
   io_uring_sqe* next_entry() {
     for (;;) {
       if (io_uring_sqe* const e = ::io_uring_get_sqe(&ring_)) return e;
-      if (::io_uring_submit(&ring_) < 0) reap();
+      if (!is_taken(::io_uring_submit(&ring_))) reap();
     }
+  }
+
+  // What the kernel says of submissions. Interrupted, or short of memory: what has completed makes
+  // room. But a sandbox that the process has entered since does not change its mind.
+  static bool is_taken(int result) noexcept {
+    if (result == -EPERM || result == -EACCES || result == -ENOSYS) {
+      base::fatal("io_uring is no longer allowed; set WEFT_DEBUG=iouring=0 for this sandbox");
+    }
+    return result >= 0;
   }
 
   // In the order in which they came.

@@ -182,17 +182,14 @@ bool retake(processor& p, detach_cause why) noexcept {
   }
   machine* const woken = after_detach_locked(owner, p, why);
   if (!was_returned) owner->chair.take();
-  const bool idles = p.idle != processor::idleness::busy;
-  machine* const keeper = keep_time_locked();
+  const departure left = after_passing_locked(p, woken);
   sched.lock.unlock();
   if (was_returned && why == detach_cause::loan) {
     the_counters.loan_repeated.add();
   } else {
     counter_of(why).add();
   }
-  if (woken != nullptr) woken->sleep.wake();
-  if (keeper != nullptr) keeper->sleep.wake();
-  if (idles) look_for_others();
+  left.finish();
   if (why != detach_cause::loan) arm_cpu_timer(owner, grace_cpu_ns);
   return true;
 }

@@ -3,10 +3,10 @@
 // A processor without work passes through these stages:
 //
 //   searching   its machine looks for work, for 5 to 40 us (find.cpp)
-//   dozing      the machine sleeps for 50 us, doubling to 2 ms; nobody wakes it for ordinary work.
-//   Then
-//               it searches once more. This is what limits the rate of wake-ups: a producer that
-//               makes work every few nanoseconds would otherwise pay for a system call each time.
+//   dozing      the machine sleeps for 50 us, doubling to 2 ms; nobody wakes it for ordinary work,
+//               and then it searches once more. This is what limits the rate of wake-ups: a
+//               producer that makes work every few nanoseconds would otherwise pay for a system
+//               call each time.
 //   listening   nothing waited anywhere at the end of the doze: it sleeps until it is woken. The
 //               producer's side is work_made(); idle_state.hpp has the protocol, [W1].
 //
@@ -24,15 +24,14 @@
 //
 //   I1  A processor is in the idle list exactly if its `idle` is not busy.
 //   I2  A machine that sleeps in sleep_idle is woken (its parker given a token) only by whoever
-//   took
-//       its processor out of the idle list on its behalf; so on a timeout it looks under the lock
-//       whether it is still listed, and if not, a token is coming and it waits for that.
+//       took its processor out of the idle list on its behalf; so on a timeout it looks under the
+//       lock whether it is still listed, and if not, a token is coming and it waits for that.
 //   I3  If timers are pending and all machines sleep, one of them, the keeper, sleeps until the
 //       earliest. A machine that goes to sleep when a timer is due before the keeper would wake
 //       becomes the keeper instead. One that gets other work to do wakes another machine to keep
 //       time, if there is one; busy machines look at their own timers.
 //   I4  A spare machine is in the spare list; whoever takes it out gives it a processor and a
-//   token.
+//       token.
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
@@ -132,10 +131,6 @@ void wake(machine* m) noexcept {
   if (m != nullptr) m->sleep.wake();
 }
 
-}  // namespace
-
-namespace {
-
 // A processor that waits for a thread, in vain or not. A search is counted for it.
 processor* take_waiting_locked() noexcept {
   if (processor* const p = take_starting_locked()) return p;
@@ -155,6 +150,17 @@ void hold_locked(machine* m, processor* p) noexcept {
 
 machine* keep_time_locked() noexcept {
   return timekeeping_needed_locked() ? pass_timekeeping_locked() : nullptr;
+}
+
+departure after_passing_locked(const processor& p, machine* woken) noexcept {
+  const bool is_idle = p.idle != processor::idleness::busy;
+  return {.woken = woken, .keeper = keep_time_locked(), .is_idle = is_idle};
+}
+
+void departure::finish() const noexcept {
+  wake(woken);
+  wake(keeper);
+  if (is_idle) look_for_others();
 }
 
 void look_for_others() noexcept {
@@ -548,14 +554,11 @@ void release_processor(machine* m) noexcept {
     sched.idle.end_search();
   }
   p->holder.store(nullptr, std::memory_order_release);
-  machine* const woken = pass_on_locked(p);
-  const bool idles = p->idle != processor::idleness::busy;
-  machine* const keeper = keep_time_locked();
+  departure left = after_passing_locked(*p, pass_on_locked(p));
   sched.lock.unlock();
-  m->gave_away = woken != nullptr;
-  wake(woken);
-  wake(keeper);
-  if (idles || searched) look_for_others();
+  m->gave_away = left.woken != nullptr;
+  left.is_idle |= searched;
+  left.finish();
 }
 
 void give_processor(machine* m, machine* to, goroutine* g) noexcept {

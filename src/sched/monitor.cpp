@@ -6,6 +6,7 @@
 //   up to 0.5 ms  while processors pick goroutines: one of these may block the next moment. One
 //   that
 //                 computes for longer is looked at every millisecond or two
+//   up to 2 ms    the same, if nothing had to be done for a tenth of a second
 //   up to 10 ms   while each computes away and nobody else wants to run. The monitor listens
 //                 meanwhile like an idle processor (idle_state.hpp): who makes work wakes it
 //   until woken   while all processors are idle (after some 3 ms)
@@ -45,6 +46,8 @@ constexpr std::int64_t retry_ns = 10'000'000;
 
 constexpr std::int64_t period_min_ns = 20'000;
 constexpr std::int64_t period_busy_ns = 500'000;
+constexpr std::int64_t period_smooth_ns = 2'000'000;
+constexpr std::int64_t smooth_after_ns = 100'000'000;
 constexpr std::int64_t period_calm_ns = 10'000'000;
 constexpr std::int64_t period_nap_ns = 2'000'000;  // the last one before the deep sleep
 constexpr int eager_looks = 50;
@@ -167,17 +170,20 @@ class deadlock_watch {
 class pace {
  public:
   // After a look.
-  void note(const watch::outcome& seen) noexcept {
+  void note(const watch::outcome& seen, std::int64_t now_ns) noexcept {
     // While none picks the monitor itself waits for the next timer.
     calm_ = !seen.acted && !seen.moved && !work_waits_hint() &&
             (seen.all_stuck || earliest_timer_hint() == base::never);
     if (seen.acted) {
+      acted_ns_ = now_ns;
       looks_ = 0;
       period_ns_ = period_min_ns;
     } else if (++looks_ > eager_looks) {
       // Who computes is looked at as watch.cpp says; it need not be more often.
-      period_ns_ =
-          std::min(period_ns_ * 2, calm_ || seen.all_stuck ? period_calm_ns : period_busy_ns);
+      const std::int64_t most = calm_ || seen.all_stuck                ? period_calm_ns
+                                : now_ns - acted_ns_ > smooth_after_ns ? period_smooth_ns
+                                                                       : period_busy_ns;
+      period_ns_ = std::min(period_ns_ * 2, most);
     }
   }
   // All processors are idle. Returns: whether they have been for long.
@@ -193,6 +199,7 @@ class pace {
 
  private:
   int looks_ = 0;
+  std::int64_t acted_ns_ = 0;
   std::int64_t period_ns_ = period_min_ns;
   bool calm_ = false;
 };
@@ -255,7 +262,7 @@ void* monitor_main(void*) {
       if (!deep) until = std::min(until, now + step.period_ns());
     } else {
       const watch::outcome seen = eyes.look(now);
-      step.note(seen);
+      step.note(seen, now);
       if (seen.rescued) next_retry_ns = now + retry_ns;
       if (now >= next_retry_ns) {
         next_retry_ns = base::never;
@@ -320,9 +327,9 @@ void poke_monitor() noexcept {
 }
 
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
-  // relaxed: a hint. It looks every half a millisecond anyway while things move.
+  // relaxed: a hint. It looks every two milliseconds anyway while things move.
   const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
-  if (until != 0 && when_ns < until - period_busy_ns) poke_monitor();
+  if (until != 0 && when_ns < until - period_smooth_ns) poke_monitor();
 }
 
 void tell_monitor() noexcept {

@@ -85,13 +85,11 @@ void wait_for_turn(machine* m, goroutine* g) noexcept {
 // Requires: inside, and its seat given up.
 void pause_or_go_on(machine* m) noexcept {
   goroutine* const g = m->g;
-  machine* woken = nullptr;
-  machine* keeper = nullptr;
+  departure left;
   bool pauses = false;
-  bool idles = false;
   sched.lock.lock();
   processor* const p = m->p;
-  if (p == nullptr && (g->get_status() == state::blocking || acquire_locked(m, woken))) {
+  if (p == nullptr && (g->get_status() == state::blocking || acquire_locked(m, left.woken))) {
     // In a call that was announced it may compute; and now it has a processor again.
   } else if (p != nullptr &&
              (m->armed_p.load(std::memory_order_relaxed) != p ||
@@ -116,9 +114,8 @@ void pause_or_go_on(machine* m) noexcept {
       m->last_p = p;
       p->holder.store(nullptr, std::memory_order_release);
       sched.global.push_hog(g);
-      woken = pass_on_locked(p);  // to the hog that has waited longest, if to one; perhaps itself
-      idles = p->idle != processor::idleness::busy;  // others have taken everything meanwhile
-      keeper = keep_time_locked();
+      // To the hog that has waited longest, if to one; perhaps itself.
+      left = after_passing_locked(*p, pass_on_locked(p));
       the_counters.pause_hog.add();
     } else {
       if (m->lent != nullptr) end_loan_locked(m);
@@ -135,9 +132,7 @@ void pause_or_go_on(machine* m) noexcept {
     m->chair.reclaim();
   }
   sched.lock.unlock();
-  if (woken != nullptr) woken->sleep.wake();
-  if (keeper != nullptr) keeper->sleep.wake();
-  if (idles) look_for_others();
+  left.finish();
   if (pauses) {
     // Nobody else was idle, under the lock; who lies down later looks at the queue.
     wait_for_turn(m, g);

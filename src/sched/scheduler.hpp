@@ -219,6 +219,17 @@ void keep_time() noexcept;
 // Sees to it that somebody sleeps in the poller if all sleep (poller.hpp, P1).
 void attend_poller() noexcept;
 machine* keep_time_locked() noexcept;  // Returns: whom to wake, or null.
+
+// What is to be done without the lock when a processor has left its machine.
+struct departure {
+  machine* woken = nullptr;   // goes on with it
+  machine* keeper = nullptr;  // keeps time instead
+  bool is_idle = false;       // nobody goes on with it: look whether it was missed
+  void finish() const noexcept;
+};
+// Requires: the lock; p has just been passed on, to `woken` if to anybody.
+departure after_passing_locked(const processor& p, machine* woken) noexcept;
+
 // Takes a processor out of circulation. Requires: the lock, and the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;

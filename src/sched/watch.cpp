@@ -16,6 +16,7 @@ constexpr std::int64_t call_ns = 20'000;
 constexpr std::int64_t still_ns = 100'000;
 constexpr std::int64_t still_burst_ns = 20'000;
 constexpr std::int64_t burst_ns = 1'000'000;
+constexpr std::int64_t block_season_ns = 100'000'000;
 constexpr std::int64_t probe_gap_max_ns = 1'000'000;
 constexpr std::int64_t probe_gap_hog_ns = 2'000'000;
 constexpr std::int64_t unknown_still_ns = 2'000'000;  // without the kernel's word
@@ -47,8 +48,9 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   const bool burst = now - last_block_ns_ < burst_ns;
   const std::int64_t still = burst ? still_burst_ns : still_ns;
   if (now - s.since_ns < still) {
-    // One that has just picked need not be looked at out of turn: most do so again.
-    if (now != s.since_ns) again_at(s.since_ns + still);
+    // One that has just picked need not be looked at out of turn, unless calls have blocked of
+    // late: most pick again.
+    if (now != s.since_ns || now - last_block_ns_ < block_season_ns) again_at(s.since_ns + still);
     return false;
   }
   if (now < s.probe_ns) {

@@ -1,0 +1,34 @@
+// transfer.hpp: what send() and recv() do, less what they do for pthread_cancel().
+//
+// The C library makes each a point where the thread may be cancelled: two calls and four locked
+// instructions, some 3 % of what an echo server spends on a request. A goroutine is never cancelled
+// so. The sanitizers' versions are kept: they know what is written, and who tells whom.
+#pragma once
+
+#include "base/sanitizer.hpp"
+
+#include <cstddef>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace weft::io {
+
+inline ssize_t send(int fd, const void* from, std::size_t n, int flags) noexcept {
+#if WEFT_ASAN || WEFT_TSAN
+  return ::send(fd, from, n, flags);
+#else
+  return ::syscall(SYS_sendto, fd, from, n, flags, nullptr, 0);
+#endif
+}
+
+inline ssize_t receive(int fd, void* into, std::size_t n, int flags) noexcept {
+#if WEFT_ASAN || WEFT_TSAN
+  return ::recv(fd, into, n, flags);
+#else
+  return ::syscall(SYS_recvfrom, fd, into, n, flags, nullptr, nullptr);
+#endif
+}
+
+}  // namespace weft::io
