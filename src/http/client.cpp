@@ -4,6 +4,12 @@
 // ends a wait at once: a function of the context's sets a deadline in the past. It may come late,
 // when the answer is there already; so a connection is kept only if it was prevented.
 //
+// A server may answer before it has read all of a request: it refuses the body, or sends back as
+// much as it gets. If we wrote on and did not read, each side could wait for the other for ever. So
+// a request that may not fit into the socket's buffer is written by a goroutine of its own (sender)
+// while the answer is read. When that is complete nobody needs the rest of the request, which is
+// not sent any more; the connection is not kept then.
+//
 // A connection that was kept may have been closed by its server meanwhile, which shows only when no
 // answer comes. Whether the request was carried out is not known then, so only requests that may be
 // repeated (idempotent ones) go out on such connections, and are repeated on a new one. What came
@@ -30,6 +36,8 @@ namespace weft::http {
 namespace {
 
 constexpr int interim_max = 8;  // answers 1xx before the one that counts
+constexpr std::size_t at_once_bytes = std::size_t{16} << 10;  // fit into a socket's buffer
+constexpr auto past = clock::time_point(clock::duration(1));
 
 enum class keep : bool { no, yes };
 
@@ -125,25 +133,50 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
   return failed(std::make_error_code(std::errc::bad_message), got_some);
 }
 
+using request_pieces = std::span<const std::span<const std::byte>>;
+
+// Writes a request for as long as it lives; what has not been sent then will not be.
+class sender {
+ public:
+  // result: is there when it is gone.
+  sender(net::conn& c, request_pieces pieces, expected<std::size_t>& result) : conn_(c) {
+    writing_.go([&c, pieces, &result] { result = c.write(pieces); });
+  }
+  sender(const sender&) = delete;
+  sender& operator=(const sender&) = delete;
+  ~sender() {
+    conn_.set_write_deadline(past);
+    writing_.wait();
+    conn_.set_write_deadline({});
+  }
+
+ private:
+  net::conn& conn_;
+  wait_group writing_;
+};
+
 outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
                  std::string_view method, std::string_view body, const client_options& options,
                  const context& ctx) {
   const auto talk = [&]() -> outcome {
     const std::array<std::span<const std::byte>, 2> pieces = {std::as_bytes(std::span(head)),
                                                               std::as_bytes(std::span(body))};
-    const auto sent = body.empty() ? c->write(pieces[0]) : c->write(std::span(pieces));
-    // A server may answer and close before it has read all of a body.
-    if (!sent && body.empty()) return failed(sent.error(), false);
-    outcome result = read_answer(*c, method, options);
-    if (!sent) {
-      result.reusable = false;
-      if (!result.answer) result.answer = std::unexpected(sent.error());
+    expected<std::size_t> sent;
+    outcome result;
+    if (head.size() + body.size() > at_once_bytes) {
+      const sender meanwhile(*c, pieces, sent);
+      result = read_answer(*c, method, options);
+    } else {
+      sent = body.empty() ? c->write(pieces[0]) : c->write(request_pieces(pieces));
+      // A server may answer and close before it has read all of a body.
+      if (!sent && body.empty()) return failed(sent.error(), false);
+      result = read_answer(*c, method, options);
     }
+    if (!sent) result.reusable = false;
     return result;
   };
   if (!ctx.done()) return talk();
-  const auto unwatch =
-      after_func(ctx, [c] { c->set_deadline(clock::time_point(clock::duration(1))); });
+  const auto unwatch = after_func(ctx, [c] { c->set_deadline(past); });
   outcome result = talk();
   if (!unwatch()) result.reusable = false;
   if (!result.answer && ctx.err()) result.answer = std::unexpected(ctx.err());

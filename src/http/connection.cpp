@@ -1,9 +1,9 @@
 // connection.cpp: a server's connection: requests come in, one after the other.
 //
 // The loop reads what there is into one buffer, lets the parser find a request in it, calls the
-// handler and puts the answer into another buffer. That is sent when the input is used up and
-// somebody would have to wait: so a request costs one read and one write, and of requests that come
-// together (pipelining) all answers go out together, in order.
+// handler and sends the answer: a request costs one read and one write. Of requests that come
+// together (pipelining) each answer goes out by itself, for nobody knows how long the next handler
+// takes.
 //
 // Time. A peer has three clocks, one at a time: until a request begins (idle), until its header is
 // complete (read, from the first byte), and for its body (read, and what body_rate allows for what
@@ -68,7 +68,6 @@ connection::connection(stream& s, const service& of)
 
 void connection::run() {
   while (answer_one()) continue;
-  send_pending();
   if (linger_ && !broken_off_ && !output_error_) linger();
 }
 
@@ -133,7 +132,6 @@ connection::found connection::read_header() {
         arm_read(later(now_, options_.read));
       }
     }
-    if (!send_pending()) return found::nothing;
     if (!fill(begun ? waiting_for::header : waiting_for::request)) {
       if (begun && input_status_ != 0) refuse(input_status_);
       return found::nothing;
@@ -251,23 +249,22 @@ bool connection::read_whole_body() {
   }
 }
 
-// Whether the rest of the body is worth reading, as far as its header says.
+// Whether the rest of the body is worth reading. The answer says so, before it has been read: so
+// never if only its end says how long it is.
 bool connection::may_skip_body() const noexcept {
   if (continue_wanted_) return false;  // it will not be sent, or will: nobody knows
+  if (parser_.is_chunked()) return false;
   return parser_.content_length() <= body_bytes_read_ + skipped_bytes;
 }
 
 // Of a body that the handler was not interested in: to get to the next request.
 bool connection::skip_body() {
   if (!may_skip_body()) return false;
-  std::size_t skipped = 0;
-  while (skipped <= skipped_bytes) {
+  for (;;) {
     const expected<std::string_view> piece = read_body();
     if (!piece) return false;
     if (piece->empty()) return true;
-    skipped += piece->size();
   }
-  return false;
 }
 
 bool connection::call_handler() {

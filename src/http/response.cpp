@@ -1,9 +1,8 @@
 // response.cpp: a server's connection: answers go out.
 //
 // A body is collected. If the handler returns before it is longer than buffer_bytes, head and body
-// go out together, with a Content-Length; small ones by way of out_, so that the answers to several
-// requests are one write. Otherwise, and if the handler flushes, the head goes out first (I1) and
-// the rest in pieces.
+// go out together, with a Content-Length; small ones by way of out_, with one piece to write.
+// Otherwise, and if the handler flushes, the head goes out first (I1) and the rest in pieces.
 //
 // Invariants:
 //   I1  framing_ is `open` exactly as long as no byte of this answer is in out_ or has been sent.
@@ -35,8 +34,7 @@ std::error_code response::flush() { return connection_.flush_body(); }
 namespace detail {
 namespace {
 
-constexpr std::size_t small_body = std::size_t{16} << 10;  // is copied rather than sent apart
-constexpr std::size_t pending_max = std::size_t{64} << 10;
+constexpr std::size_t small_body = std::size_t{16} << 10;    // is copied rather than sent apart
 constexpr std::size_t slice_bytes = std::size_t{256} << 10;  // per write timeout
 constexpr std::size_t kept_bytes = std::size_t{64} << 10;
 
@@ -196,28 +194,27 @@ void connection::finish_answer() {
       if (with_body && body_.size() > small_body) {
         const std::array<std::string_view, 2> pieces = {out_, body_};
         send(pieces);
-        return;
+      } else if (with_body) {
+        out_ += body_;
       }
-      if (with_body) out_ += body_;
-      if (out_.size() > pending_max) send_pending();
-      return;
+      break;
     }
     case framing::chunked:
       emit({});
       out_ += "0\r\n\r\n";
-      return;
+      break;
     case framing::counted:
       emit({});
       // The client would take the next answer for the rest of this one.
-      if (remaining_ != 0) break_off();
-      return;
+      if (remaining_ != 0) return break_off();
+      break;
     case framing::until_close:
       emit({});
-      return;
+      break;
     case framing::none:
-      if (out_.size() > pending_max) send_pending();
-      return;
+      break;
   }
+  send_pending();
 }
 
 void connection::refuse(int status) {
@@ -233,6 +230,7 @@ void connection::refuse(int status) {
   append_head(framing::counted, body_.size());
   framing_ = framing::none;
   if (request_.method != "HEAD") out_ += body_;
+  send_pending();
 }
 
 void connection::append_head(framing f, std::optional<std::uint64_t> length) {
@@ -334,7 +332,7 @@ bool connection::send(std::span<const std::string_view> pieces) {
       }
     }
   }
-  clear(out_, 2 * pending_max);
+  clear(out_, kept_bytes);
   return !output_error_;
 }
 

@@ -124,19 +124,26 @@ TEST(http, a_request_is_one_read_and_one_write) {
   EXPECT_EQ(c.seen[0].headers["HOST"], "a");
 }
 
-TEST(http, pipelined_requests_are_answered_in_order_with_one_write) {
+// Whoever asks for something quick and something slow must not wait for both.
+TEST(http, of_pipelined_requests_each_answer_goes_out_before_the_next_handler_is_called) {
   std::string many;
   for (int i = 0; i < 50; ++i) {
     many += "GET /" + std::to_string(i) + " HTTP/1.1\r\nHost: a\r\n\r\n";
   }
   conversation c({many});
-  c.shared.whole = [](const http::request& in, http::response& out) { out.write(in.target); };
+  std::size_t called = 0;
+  c.shared.whole = [&](const http::request& in, http::response& out) {
+    EXPECT_EQ(parse_answers(c.peer.output).size(), called++);
+    out.write(in.target);
+    if (called % 2 == 0) out.flush();
+  };
   const auto all = c.run();
   ASSERT_EQ(all.size(), 50u);
   for (int i = 0; i < 50; ++i) {
     EXPECT_EQ(all[static_cast<std::size_t>(i)].body, "/" + std::to_string(i));
   }
-  EXPECT_EQ(c.peer.writes, 1u);
+  EXPECT_EQ(c.peer.writes, 75u);
+  EXPECT_EQ(c.peer.reads, 2u);
 }
 
 // Deadlines are system calls, or at least locks: not one for every request.
@@ -692,18 +699,6 @@ TEST(http, a_collected_body_with_a_content_length) {
   EXPECT_EQ(all[0].status, 500);
 }
 
-TEST(http, answers_without_a_body_do_not_pile_up) {
-  std::string many;
-  for (int i = 0; i < 20; ++i) many += "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n";
-  conversation c({many});
-  c.shared.whole = [&](const http::request& in, http::response& out) {
-    c.seen.push_back(in);
-    out.set("X", std::string(10'000, 'x'));
-  };
-  EXPECT_EQ(c.run().size(), 20u);
-  EXPECT_GT(c.peer.writes, 1u);
-}
-
 TEST(http, a_client_that_is_gone_ends_the_work) {
   conversation c({simple, simple});
   c.peer.write_error = std::make_error_code(std::errc::broken_pipe);
@@ -760,6 +755,43 @@ TEST(http, a_body_nobody_reads_is_skipped_if_it_is_short) {
   const auto one = with(1'000'000);
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].headers["connection"], "close");
+}
+
+// How long a chunked body is, only its end says: whoever answers before that cannot promise to read
+// it. A client that was promised a next answer would lose its next request.
+TEST(http, an_answer_before_the_end_of_a_chunked_body_closes_the_connection) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string long_body;
+  for (int i = 0; i < 100; ++i) long_body += "1000\r\n" + std::string(0x1000, 'x') + "\r\n";
+  const auto read_all = [](http::body_reader& body) {
+    for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) continue;
+  };
+  const auto ignores = [](http::body_reader&, http::response& out) { out.write("no"); };
+  const auto flushes_first = [&](http::body_reader& body, http::response& out) {
+    out.flush();
+    read_all(body);
+  };
+  const auto reads = [&](http::body_reader& body, http::response& out) {
+    read_all(body);
+    out.flush();
+  };
+  const auto with = [&](const std::string& body, auto handler) {
+    conversation c({head + body + "0\r\n\r\n", simple});
+    c.shared.whole = nullptr;
+    c.shared.by_piece = [&](const http::request&, http::body_reader& in, http::response& out) {
+      handler(in, out);
+    };
+    return c.run();
+  };
+  for (const std::string& body : {long_body, "2\r\nab\r\n"s}) {
+    for (const auto& early : {with(body, ignores), with(body, flushes_first)}) {
+      ASSERT_EQ(early.size(), 1u);
+      EXPECT_EQ(early[0].headers["connection"], "close");
+    }
+    const auto both = with(body, reads);
+    ASSERT_EQ(both.size(), 2u);
+    EXPECT_EQ(both[0].headers.find("connection"), nullptr);
+  }
 }
 
 TEST(http, a_body_that_nobody_wanted_is_not_waited_for) {
@@ -1059,6 +1091,20 @@ TEST_F(http_sockets, pipelined_requests_over_a_socket) {
   for (std::size_t i = 0; i < 200; ++i) EXPECT_EQ(all[i].body, "/" + std::to_string(i));
 }
 
+TEST_F(http_sockets, a_quick_answer_does_not_wait_for_a_slow_one) {
+  weft::chan<std::monostate> go_on;
+  live_server server([&](const http::request& in, http::response& out) {
+    if (in.target == "/slow") go_on.recv();
+    out.write(in.target);
+  });
+  weft::net::conn c = connect(server.address());
+  c.set_read_deadline(weft::clock::now() + 20s);
+  send(c, "GET /quick HTTP/1.1\r\nHost: a\r\n\r\nGET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+  EXPECT_TRUE(read_until(c, "/quick").ends_with("/quick"));
+  go_on.send({});
+  EXPECT_TRUE(read_until(c, "/slow").ends_with("/slow"));
+}
+
 TEST_F(http_sockets, a_slow_client_gets_a_408) {
   live_server server(echo, {.read = 50ms});
   weft::net::conn c = connect(server.address());
@@ -1246,6 +1292,47 @@ TEST_F(http_sockets, a_streaming_handler_echoes_while_it_reads) {
 
 // ----------------------------------------------------------------------------------- the client
 
+// A body that fits into no socket's buffer, from a server that sends it back as it reads it: if the
+// client wrote first and read then, both would wait for each other.
+TEST_F(http_sockets, a_large_body_is_sent_while_its_answer_is_read) {
+  weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  auto done = weft::async([&l, ctx = ctx] {
+    return http::serve_streaming(
+        l,
+        [](const http::request&, http::body_reader& body, http::response& out) {
+          for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) {
+            out.write(*piece);
+          }
+        },
+        {.body_bytes = 64 << 20, .buffer_bytes = 0}, ctx);
+  });
+  std::string body(40 << 20, '\0');
+  for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i >> 10);
+  auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
+  const auto m = http::send("PUT", "http://" + l.addr().to_string() + "/", {}, body, limit);
+  cancel_limit();
+  ASSERT_TRUE(m) << m.error().message();
+  EXPECT_TRUE(m->body == body);
+  cancel();
+  EXPECT_FALSE(done.get());
+}
+
+// Only one of them can be there at a time.
+TEST_F(http_sockets, a_connection_is_kept_after_a_large_body) {
+  live_server server(echo, {.connections = 1});
+  http::client client;
+  auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
+  for (const std::size_t size : {16'000, 17'000, 1'000'000}) {
+    for (int i = 0; i < 50; ++i) {
+      const auto m = client.request("PUT", server.url(), {}, std::string(size, 'x'), limit);
+      ASSERT_TRUE(m) << m.error().message();
+      ASSERT_EQ(m->body.size(), size + 1);
+    }
+  }
+  cancel_limit();
+}
+
 // A server that answers connection by connection, whatever it is asked.
 class scripted_server {
  public:
@@ -1274,6 +1361,20 @@ class scripted_server {
 scripted_server::script answers(std::string text) {
   return [text = std::move(text)](weft::net::conn& c) {
     read_until(c, "\r\n\r\n");
+    send(c, text);
+  };
+}
+
+// The same to a request of which it reads no more than the head and what came with it.
+scripted_server::script answers_head(std::string text) {
+  return [text = std::move(text)](weft::net::conn& c) {
+    std::string all;
+    char buffer[4096];
+    while (all.find("\r\n\r\n") == all.npos) {
+      const auto n = c.read(std::as_writable_bytes(std::span(buffer)));
+      ASSERT_TRUE(n && *n != 0);
+      all.append(buffer, *n);
+    }
     send(c, text);
   };
 }
@@ -1316,6 +1417,56 @@ TEST_F(http_sockets, the_client_bounds_what_a_server_sends) {
   std::string interim;
   for (int i = 0; i < 50; ++i) interim += "HTTP/1.1 100 Continue\r\n\r\n";
   EXPECT_EQ(get_from(interim).error(), std::errc::bad_message);
+}
+
+// A server that has seen enough answers and reads no more: neither does that keep the client, nor
+// does what becomes of the rest of the body hide the answer.
+TEST_F(http_sockets, an_answer_to_the_beginning_of_a_body_ends_the_request) {
+  const std::string too_large = "HTTP/1.1 413 No\r\nContent-Length: 3\r\n\r\nno!";
+  const auto refuses = answers_head(too_large);
+  weft::chan<std::monostate> over;
+  const auto refuses_and_stays = [&](weft::net::conn& c) {
+    refuses(c);
+    over.recv();
+  };
+  const std::string body(64 << 20, 'x');
+  scripted_server server({refuses, refuses_and_stays, refuses, answers_head(""),
+                          answers("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")});
+  http::client client;
+  auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
+  for (int i = 0; i < 3; ++i) {
+    const auto m = client.request("PUT", server.url(), {}, body, limit);
+    if (i == 1) over.send({});
+    ASSERT_TRUE(m) << m.error().message();
+    EXPECT_EQ(m->status, 413);
+    EXPECT_EQ(m->body, "no!");
+  }
+  const auto none = client.request("PUT", server.url(), {}, body, limit);
+  EXPECT_EQ(none.error(), std::errc::connection_reset);
+  // On a connection that knows nothing of all that.
+  const auto last = client.get(server.url(), limit);
+  ASSERT_TRUE(last) << last.error().message();
+  EXPECT_EQ(last->body, "ok");
+  cancel_limit();
+}
+
+TEST_F(http_sockets, a_context_ends_a_request_that_is_being_sent) {
+  weft::chan<std::monostate> asked;
+  weft::chan<std::monostate> over;
+  scripted_server server({[&](weft::net::conn& c) {
+    char byte;
+    EXPECT_TRUE(c.read(std::as_writable_bytes(std::span(&byte, 1))));
+    asked.send({});
+    over.recv();
+  }});
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  const std::string body(64 << 20, 'x');
+  auto answer =
+      weft::async([&, ctx = ctx] { return http::send("POST", server.url(), {}, body, ctx); });
+  asked.recv();
+  cancel();
+  EXPECT_EQ(answer.get().error(), weft::errc::canceled);
+  over.send({});
 }
 
 TEST_F(http_sockets, a_request_that_cannot_be_sent_is_not) {
