@@ -86,7 +86,8 @@ struct request {
   http::headers headers;
   std::string body;                     // all of it; empty for a streaming handler
   context ctx = context::background();  // with the values of serve's. Ends when the server gives
-                                        // up waiting for the handler (serve_options::drain)
+                                        // up waiting for the handler (serve_options::drain), but
+                                        // not with the client: see response::while_connected
 };
 
 namespace detail {
@@ -116,6 +117,10 @@ class response {
   // Sends what there is so far, and the rest piece by piece. Blocks: the goroutine, while the
   // client does not read. Returns: why the client cannot be reached any more.
   WEFT_API std::error_code flush();
+  // A context below request::ctx that also ends when the client goes away: closes the connection,
+  // or only the side it sends on; and when the handler returns. Costs a goroutine from the first
+  // call on. Throws: as weft::go.
+  WEFT_API context while_connected();
 
   explicit response(detail::connection& of) noexcept : connection_(of) {}  // for the server
   response(const response&) = delete;

@@ -21,6 +21,11 @@
 //   the request has begun after all is taken back: the connection knows its own. In the phase
 //   `over` it is not, and whoever sets a deadline looks at the phase after that.
 //
+// Watching. Nobody reads while a handler runs, so nobody would see the client go. A handler that
+// wants to know (while_connected) gets a goroutine that waits for the end of the stream and reads
+// nothing. It has the reading side for itself, so it is paused for each read of a body; that is the
+// price of its costing nothing to those who do not ask.
+//
 // Errors. A request that is not one is answered (refuse) and ends the connection. As its peer may
 // be sending still, the answer would be lost to a reset if we just closed; so we say that we are
 // done and read on for a while (linger).
@@ -42,6 +47,7 @@ namespace {
 
 using std::chrono::seconds;
 
+constexpr auto past = clock::time_point(clock::duration(1));
 constexpr auto linger_time = seconds(1);
 constexpr std::size_t linger_bytes = std::size_t{256} << 10;
 constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of a body nobody read
@@ -79,7 +85,6 @@ void connection::break_off() {
 }
 
 void connection::notice() {
-  constexpr auto past = clock::time_point(clock::duration(1));
   const bool over = phase() == service::phase::over;
   if (over || idle_.load(std::memory_order_seq_cst)) stream_.set_read_deadline(past);  // [HT1]
   if (over) stream_.set_write_deadline(past);
@@ -231,7 +236,12 @@ expected<std::string_view> connection::read_body() {
       input_error_ = output_error_;
       return std::unexpected(input_error_);
     }
-    if (!fill(waiting_for::body)) return std::unexpected(input_error_);
+    if (watch_ != nullptr) pause_watch();
+    if (!fill(waiting_for::body)) {
+      if (watch_ != nullptr) watch_->of_request.cancel();
+      return std::unexpected(input_error_);
+    }
+    if (watch_ != nullptr) begin_watch();
   }
 }
 
@@ -267,7 +277,39 @@ bool connection::skip_body() {
   }
 }
 
+context connection::while_connected() {
+  if (watch_ == nullptr) {
+    watch_ = std::make_unique<watch>(request_.ctx);
+    begin_watch();
+  }
+  return watch_->of_request.ctx;
+}
+
+void connection::begin_watch() {
+  arm_read({});  // for as long as the handler takes
+  watch_->waiting.go([this] {
+    if (!stream_.wait_for_end()) watch_->of_request.cancel();
+  });
+}
+
+void connection::pause_watch() {
+  stream_.set_read_deadline(past);
+  watch_->waiting.wait();
+  arm_read({});
+}
+
+void connection::end_watch() {
+  if (watch_ == nullptr) return;
+  pause_watch();
+  watch_->of_request.cancel();
+  watch_.reset();
+}
+
 bool connection::call_handler() {
+  struct unwatch {
+    connection& of;
+    ~unwatch() { of.end_watch(); }
+  } const on_return{*this};
   response out(*this);
   try {
     if (service_.whole) {

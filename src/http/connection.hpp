@@ -10,10 +10,12 @@
 #include "http/stream.hpp"
 
 #include <weft/http.hpp>
+#include <weft/sync.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,6 +58,7 @@ class connection {
   void write_body(std::string_view text);
   std::error_code flush_body();
   expected<std::string_view> read_body();
+  context while_connected();
 
  private:
   // How the body of the answer goes out.
@@ -76,6 +79,16 @@ class connection {
   bool read_whole_body();
   bool may_skip_body() const noexcept;
   bool skip_body();
+  // A goroutine that waits for the client to go away, because the handler asked for it. The stream
+  // is read only while it is paused.
+  struct watch {
+    explicit watch(const context& parent) : of_request(with_cancel(parent)) {}
+    const cancellable of_request;
+    wait_group waiting;
+  };
+  void begin_watch();
+  void pause_watch();
+  void end_watch();
   // Reads once. Returns: false at the end of the stream and on an error, which is in input_error_.
   bool fill(waiting_for what);
   void linger();
@@ -119,6 +132,7 @@ class connection {
   bool continue_wanted_ = false;
   int input_status_ = 0;         // what is to be answered to a request that cannot be read on, or 0
   std::error_code input_error_;  // why it cannot
+  std::unique_ptr<watch> watch_;  // null, mostly
 
   std::string out_;   // to be sent: heads, and whole small answers
   std::string body_;  // of the answer, not yet sent

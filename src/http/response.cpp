@@ -30,6 +30,7 @@ void response::add(std::string_view name, std::string_view value) {
 }
 void response::write(std::string_view text) { connection_.write_body(text); }
 std::error_code response::flush() { return connection_.flush_body(); }
+context response::while_connected() { return connection_.while_connected(); }
 
 namespace detail {
 namespace {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "http/stream.hpp"
+#include "io/socket_access.hpp"
 
 #include <weft/net.hpp>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
+#include <poll.h>
 #include <span>
 #include <utility>
 
@@ -18,6 +21,11 @@ class socket_stream final : public stream {
 
   expected<std::size_t> read(std::span<char> into) override {
     return conn_.read(std::as_writable_bytes(into));
+  }
+  std::error_code wait_for_end() override {
+    io::descriptor& d = *net::socket_access::of(conn_);
+    const auto n = d.when_readable([&d] { return try_end(d.fd()); });
+    return n ? std::error_code() : n.error();
   }
   std::error_code write(std::span<const std::string_view> pieces) override {
     constexpr std::size_t at_once = 4;
@@ -45,6 +53,14 @@ class socket_stream final : public stream {
   net::conn& socket() noexcept { return conn_; }
 
  private:
+  // Not inlined: errno is the thread's, which may be another one after a wait.
+  [[gnu::noinline]] static ssize_t try_end(int fd) noexcept {
+    pollfd p{fd, POLLRDHUP, 0};
+    if (::poll(&p, 1, 0) > 0) return 0;
+    errno = EAGAIN;
+    return -1;
+  }
+
   net::conn conn_;
 };
 

@@ -20,6 +20,9 @@ class stream {
 
   // As net::conn's: some bytes; 0 at the end. Parks.
   virtual expected<std::size_t> read(std::span<char> into) = 0;
+  // Waits until the peer has closed its side, or the connection is lost; what came before can still
+  // be read. Requires: nobody reads. Parks. Returns: errc::timed_out at the read deadline.
+  virtual std::error_code wait_for_end() = 0;
   // All pieces, with one system call if they fit. Parks.
   virtual std::error_code write(std::span<const std::string_view> pieces) = 0;
   virtual void set_read_deadline(clock::time_point when) = 0;

@@ -33,6 +33,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace std::string_literals;
+using namespace std::string_view_literals;
 namespace http = weft::http;
 using http::detail::connection;
 using http::detail::service;
@@ -1217,6 +1218,116 @@ TEST_F(http_sockets, after_the_drain_time_the_contexts_of_requests_end) {
   weft::net::conn half = connect(server.address());
   send(half, "GET / HTTP/1.1\r\n");
   EXPECT_FALSE(server.stop());
+}
+
+// Returns: whether the context ended, and not the patience of the test.
+bool ends(const weft::context& ctx) {
+  weft::timer limit(20s);
+  return weft::select(weft::recv(ctx.done()), weft::recv(limit.c())) == 0;
+}
+
+// Work for a client that is gone is for nothing.
+TEST_F(http_sockets, a_handler_can_wait_for_its_client_to_go_away) {
+  weft::chan<std::monostate> entered;
+  weft::chan<bool> ended;
+  live_server server([&](const http::request& in, http::response& out) {
+    const weft::context ctx = out.while_connected();
+    EXPECT_FALSE(ctx.err());
+    entered.send({});
+    const bool gone = ends(ctx);
+    EXPECT_FALSE(in.ctx.err());
+    ended.send(gone);
+  });
+  for (const bool reset : {false, true}) {
+    weft::net::conn c = connect(server.address());
+    send(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /pipelined HTTP/1.1\r\n");
+    entered.recv();
+    send(c, "Host: a\r\n");
+    EXPECT_FALSE(c.set_linger(reset ? 0s : -1s));
+    c.close();
+    EXPECT_TRUE(*ended.recv());
+  }
+  EXPECT_FALSE(server.stop());
+}
+
+// What comes while it is watched belongs to the next requests; their times count as before.
+TEST_F(http_sockets, a_connection_that_was_watched_goes_on) {
+  weft::chan<std::monostate> entered;
+  weft::chan<std::monostate> go_on;
+  std::vector<weft::context> contexts;
+  live_server server(
+      [&](const http::request& in, http::response& out) {
+        contexts.push_back(out.while_connected());
+        entered.send({});
+        go_on.recv();
+        EXPECT_FALSE(out.while_connected().err());
+        out.write(in.target);
+      },
+      {.idle = 100ms});
+  weft::net::conn c = connect(server.address());
+  c.set_read_deadline(weft::clock::now() + 60s);
+  send(c, "GET /0 HTTP/1.1\r\nHost: a\r\n\r\n");
+  for (int i = 0; i < 20; ++i) {
+    entered.recv();
+    if (i < 19) send(c, "GET /" + std::to_string(i + 1) + " HTTP/1.1\r\nHost: a\r\n\r\n");
+    go_on.send({});
+    const std::string target = "\r\n\r\n/" + std::to_string(i);
+    EXPECT_TRUE(read_until(c, target).ends_with(target));
+  }
+  EXPECT_EQ(read_all(c), "");  // idle
+  ASSERT_EQ(contexts.size(), 20u);
+  for (const weft::context& ctx : contexts) EXPECT_EQ(ctx.err(), weft::errc::canceled);
+}
+
+TEST_F(http_sockets, a_client_can_go_away_within_a_streamed_body) {
+  weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  weft::chan<std::string> got;
+  weft::chan<bool> ended;
+  auto done = weft::async([&, ctx = ctx] {
+    return http::serve_streaming(
+        l,
+        [&](const http::request& in, http::body_reader& body, http::response& out) {
+          const weft::context connected = out.while_connected();
+          while (true) {
+            const auto piece = body.read();
+            if (!piece) return ended.send(ends(connected));
+            got.send(std::string(*piece));
+            if (in.target == "/waits") return ended.send(ends(connected));
+          }
+        },
+        {}, ctx);
+  });
+  for (const char* target : {"/waits", "/reads"}) {
+    weft::net::conn c = connect(l.addr().to_string());
+    send(c, "POST "s + target + " HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
+    send(c, "ab");
+    EXPECT_EQ(got.recv(), "ab");
+    if (target == "/reads"sv) {
+      send(c, "cd");
+      EXPECT_EQ(got.recv(), "cd");
+    }
+    c.close();
+    EXPECT_TRUE(*ended.recv());
+  }
+  cancel();
+  EXPECT_FALSE(done.get());
+}
+
+TEST_F(http_sockets, a_handler_that_watches_may_end_in_any_way) {
+  live_server server(
+      [](const http::request& in, http::response& out) {
+        const weft::context ctx = out.while_connected();
+        if (in.target == "/throw") throw std::runtime_error("x");
+        if (in.target == "/exit") weft::this_goroutine::exit();
+        ends(ctx);
+      },
+      {.drain = 20ms});
+  EXPECT_EQ(http::get(server.url("/throw"))->status, 500);
+  EXPECT_FALSE(http::get(server.url("/exit")));
+  weft::net::conn c = connect(server.address());
+  send(c, simple);
+  EXPECT_FALSE(server.stop());  // which ends the context, too
 }
 
 TEST_F(http_sockets, a_closed_listener_ends_serve) {
