@@ -24,7 +24,8 @@
 // Watching. Nobody reads while a handler runs, so nobody would see the client go. A handler that
 // wants to know (while_connected) gets a goroutine that waits for the end of the stream and reads
 // nothing. It has the reading side for itself, so it is paused for each read of a body; that is the
-// price of its costing nothing to those who do not ask.
+// price of its costing nothing to those who do not ask. A stop that takes the connection for an
+// idle one ends the watch, too; then the request's context does what is left to do, after `drain`.
 //
 // Errors. A request that is not one is answered (refuse) and ends the connection. As its peer may
 // be sending still, the answer would be lost to a reset if we just closed; so we say that we are
