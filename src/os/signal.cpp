@@ -26,6 +26,7 @@
 // have sent. The preemption signal has a handler already, which passes on what is not its own.
 //
 // Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
+#include "base/signal.hpp"
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"
 #include "io/sigpipe.hpp"
@@ -45,9 +46,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <sys/syscall.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -75,21 +74,6 @@ struct signal_state {
 constinit signal_state states[signals_end];
 constinit std::atomic<std::uint32_t> in_handlers{0};  // [SG1]
 constinit std::atomic<std::uint32_t> bell{0};         // futex: bumped for each that is recorded
-
-// Whether a thread does this to itself, by what it has just done.
-bool is_fault_signal(int s) noexcept {
-  switch (s) {
-    case SIGSEGV:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGILL:
-    case SIGTRAP:
-    case SIGSYS:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool stops_process(int s) noexcept { return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU; }
 bool does_nothing(int s) noexcept {
@@ -119,13 +103,13 @@ void act_as_before(int s, siginfo_t* info, void* ucontext) noexcept {
   action.sa_handler = SIG_DFL;
   ::sigaction(s, &action, nullptr);
   // A fault repeats itself; another signal comes when this handler has returned.
-  if (!is_fault_signal(s) || info->si_code <= 0) ::raise(s);
+  if (!base::is_fault_signal(s) || info->si_code <= 0) ::raise(s);
 }
 
 // Not instrumented: ThreadSanitizer's own code may have been interrupted.
 WEFT_NO_TSAN void on_signal(int s, siginfo_t* info, void* ucontext) {
   const int saved = errno;
-  const bool is_fault = is_fault_signal(s) && info->si_code > 0;
+  const bool is_fault = base::is_fault_signal(s) && info->si_code > 0;
   in_handlers.fetch_add(1, std::memory_order_seq_cst);  // [SG1]
   const bool is_wanted =
       !is_fault && states[s].wanted.load(std::memory_order_seq_cst) != 0;  // [SG1]
@@ -203,20 +187,6 @@ void* handler_of(const struct sigaction& a) noexcept {
                                         : reinterpret_cast<void*>(a.sa_handler);
 }
 
-// Past ThreadSanitizer, which keeps a signal until the thread calls a function that it knows: a
-// machine that sleeps may never do so.
-void install_raw(int s) noexcept {
-  struct kernel_action {
-    void* handler;
-    unsigned long flags;
-    void* restorer;
-    std::uint64_t mask;
-  } action{};
-  ::syscall(SYS_rt_sigaction, s, nullptr, &action, sizeof action.mask);
-  action.handler = reinterpret_cast<void*>(&on_signal);
-  ::syscall(SYS_rt_sigaction, s, &action, nullptr, sizeof action.mask);
-}
-
 // Catches a signal that nobody wanted until now.
 void catch_locked(registry& r, int s) {
   signal_state& state = states[s];
@@ -231,12 +201,7 @@ void catch_locked(registry& r, int s) {
     state.previous.handler.store(handler_of(before), std::memory_order_relaxed);
     state.previous.flags.store(before.sa_flags, std::memory_order_relaxed);
   }
-  struct sigaction action{};
-  action.sa_sigaction = &on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  ::sigfillset(&action.sa_mask);
-  ::sigaction(s, &action, nullptr);
-  if (base::sanitizer::is_thread) install_raw(s);
+  (void)base::install_handler(s, &on_signal, nullptr);  // it can be caught: checked()
 }
 
 // Nobody wants it any more, nor is any handler about to record it.
@@ -295,7 +260,7 @@ signal_set checked(std::initializer_list<int> signals) {
   if (signals.size() != 0) return set;
   for (int s = 1; s < signals_end; ++s) {
     struct sigaction action{};
-    if (s == SIGKILL || s == SIGSTOP || s == SIGABRT || is_fault_signal(s)) continue;
+    if (s == SIGKILL || s == SIGSTOP || s == SIGABRT || base::is_fault_signal(s)) continue;
     if (::sigaction(s, nullptr, &action) != 0 || sched::is_preemption_signal(s)) continue;
     set.set(index(s));
   }

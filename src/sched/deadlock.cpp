@@ -19,6 +19,7 @@
 // were asleep at the instant between the two looks, and nobody was left to wake anybody.
 #include "base/clock.hpp"
 #include "base/sanitizer.hpp"
+#include "base/signal.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 
@@ -85,18 +86,7 @@ std::uint64_t count_kernel_workers() noexcept {
 // Whether a signal from outside would run code of somebody else's.
 bool signals_are_handled() noexcept {
   for (int s = 1; s < NSIG; ++s) {
-    switch (s) {
-      case SIGSEGV:
-      case SIGBUS:
-      case SIGFPE:
-      case SIGILL:
-      case SIGTRAP:
-      case SIGSYS:
-      case SIGABRT:
-        continue;  // what a thread does to itself
-      default:
-        break;
-    }
+    if (base::is_fault_signal(s) || s == SIGABRT) continue;  // what a thread does to itself
     struct sigaction action{};
     if (::sigaction(s, nullptr, &action) != 0) continue;
     if (is_only_ours(s, action)) continue;

@@ -32,6 +32,7 @@
 #include "base/env.hpp"
 #include "base/ignore_signal.hpp"
 #include "base/kernel.hpp"
+#include "base/signal.hpp"
 #include "sched/counters.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
@@ -197,19 +198,6 @@ WEFT_NO_TSAN void on_signal(int signal, siginfo_t* info, void* ucontext) {
   errno = saved;
 }
 
-// Past ThreadSanitizer, which would keep the signal for a moment of its own choosing.
-void install_raw() noexcept {
-  struct kernel_action {
-    void* handler;
-    unsigned long flags;
-    void* restorer;
-    std::uint64_t mask;
-  } action{};
-  ::syscall(SYS_rt_sigaction, the_signal, nullptr, &action, sizeof action.mask);
-  action.handler = reinterpret_cast<void*>(&on_signal);
-  ::syscall(SYS_rt_sigaction, the_signal, &action, nullptr, sizeof action.mask);
-}
-
 }  // namespace
 
 void install_preemption() noexcept {
@@ -220,15 +208,7 @@ void install_preemption() noexcept {
   if (settings.async_preempt_off || !base::kernel_at_least(5, 9)) return;
   if (base::sanitizer::is_thread && !base::sanitizer::is_shared) return;  // cannot tell where it is
   the_signal = settings.preempt_signal != 0 ? settings.preempt_signal : SIGURG;
-  struct sigaction action{};
-  action.sa_sigaction = &on_signal;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  ::sigfillset(&action.sa_mask);  // but for those by which the C library runs setgid on all threads
-  if (::sigaction(the_signal, &action, &previous) != 0) {
-    the_signal = 0;
-    return;
-  }
-  if (base::sanitizer::is_thread) install_raw();
+  if (!base::install_handler(the_signal, &on_signal, &previous)) the_signal = 0;
 }
 
 bool can_pause() noexcept { return the_signal != 0; }
