@@ -8,6 +8,7 @@
 #include "sched/idle_state.hpp"
 
 #include "base/sanitizer.hpp"
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "sched/parker.hpp"
@@ -192,14 +193,7 @@ void sleepers_and_producers(world& w) {
 }
 
 template <class Platform>
-class idle_state : public testing::Test {
- public:
-  static void expect_right(const options& o, const make_function& make) {
-    const result r = explore(o, make);
-    EXPECT_TRUE(r.ok) << r.report;
-    EXPECT_TRUE(r.exhausted);
-  }
-};
+class idle_state : public testing::Test {};
 
 // All three forms of the platform: membarrier, fences, TSan's.
 using platforms = testing::Types<platform, fenced_platform, sequential_platform>;
@@ -210,10 +204,9 @@ constexpr int bound = base::sanitizer::active ? 2 : 3;
 
 // [W1] Otherwise a goroutine waits although a processor is idle.
 TYPED_TEST(idle_state, no_work_lies_while_a_machine_sleeps) {
-  this->expect_right({.preemptions = -1}, &sleepers_and_producers<TypeParam, as_written, 1, 1>);
-  this->expect_right({.preemptions = bound}, &sleepers_and_producers<TypeParam, as_written, 1, 2>);
-  this->expect_right({.preemptions = bound - 1},
-                     &sleepers_and_producers<TypeParam, as_written, 2, 1>);
+  expect_right({.preemptions = -1}, &sleepers_and_producers<TypeParam, as_written, 1, 1>);
+  expect_right({.preemptions = bound}, &sleepers_and_producers<TypeParam, as_written, 1, 2>);
+  expect_right({.preemptions = bound - 1}, &sleepers_and_producers<TypeParam, as_written, 2, 1>);
 }
 
 struct hogs : as_written {
@@ -223,7 +216,7 @@ struct hogs : as_written {
 // I2: a producer that sees a search wakes nobody. If the searcher takes another piece of work and
 // is busy with it from then on, the next machine must be woken all the same.
 TYPED_TEST(idle_state, no_work_lies_behind_a_hog_while_a_machine_sleeps) {
-  this->expect_right({.preemptions = 1}, &sleepers_and_producers<TypeParam, hogs, 2, 2>);
+  expect_right({.preemptions = 1}, &sleepers_and_producers<TypeParam, hogs, 2, 2>);
 }
 
 struct no_last_look : as_written {

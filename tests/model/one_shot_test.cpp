@@ -3,6 +3,7 @@
 #include <weft/detail/one_shot.hpp>
 
 #include "base/sanitizer.hpp"
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 #include "model/seam.hpp"
@@ -120,12 +121,6 @@ void goroutine_and_owner(world& w) {
     s->let_go();
   });
   w.at_end([s] { s->check_freed(); });
-}
-
-void expect_right(const options& o, const make_function& make) {
-  const result r = explore(o, make);
-  EXPECT_TRUE(r.ok) << r.report;
-  EXPECT_TRUE(r.exhausted);
 }
 
 using seam = basic_seam<platform>;

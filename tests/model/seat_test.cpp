@@ -7,12 +7,12 @@
 // the matter of handoff.pml.)
 #include "sched/seat.hpp"
 
+#include "model/expect.hpp"
 #include "model/explore.hpp"
 #include "model/mutants.hpp"
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +23,8 @@ namespace {
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr auto acquire = std::memory_order_acquire;
 constexpr auto release = std::memory_order_release;
+
+constexpr int work_there = 5;
 
 struct processor {
   exclusive users{"the processor"};
@@ -43,6 +45,9 @@ struct machine {
   processor first, second, third;
   int lost = 0;    // processors that were taken from it or given up; owner only
   int yields = 0;  // pleas it has heard; owner only
+  int visits = 0;  // claims that ended well; claimers only
+  int asked = 0;   // pleas that were left; monitor only
+  int loot = 0;    // what was stolen; thief only
   // Guarded by the chair, as machine::p is: null after `taken`.
   var<processor*> p{nullptr, "p"};
 
@@ -208,6 +213,9 @@ struct machine {
     return mailbox.get();
   }
 
+  // Requires: a scene with_work().
+  void check_work() { check(first.work.get() + loot == work_there, "work was lost or doubled"); }
+
   // I3, and nobody is left inside.
   void check_free() {
     check(!chair.inside_hint(), "the owner is still inside");
@@ -215,35 +223,76 @@ struct machine {
   }
 };
 
+// A machine, and those who take part; what came of each is noted in the machine.
+template <class Platform>
+class scene {
+ public:
+  using seat = machine<Platform>::seat;
+
+  explicit scene(world& w) : w_(w) {}
+
+  void with_work() { m_->first.work.set(work_there); }
+
+  void owner(int stays) {
+    w_.thread("owner", [m = m_, stays] {
+      for (int i = 0; i < stays; ++i) m->pass_by();
+    });
+  }
+  template <bool heeds>
+  void owner_that_gives_up() {
+    w_.thread("owner", [m = m_] {
+      m->template give_up<heeds>();
+      m->pass_by();
+    });
+  }
+  void heir() {
+    w_.thread("heir", [m = m_] { m->go_on(); });
+  }
+  void claimer(int turns, typename seat::word_kind otherwise = seat::free) {
+    w_.thread("claimer", [m = m_, turns, otherwise] { m->visits += m->visit(turns, otherwise); });
+  }
+  void monitor() {
+    w_.thread("monitor", [m = m_] { m->asked = m->chair.ask_to_yield(); });
+  }
+  void thief(int turns) {
+    w_.thread("thief", [m = m_, turns] { m->loot = m->rob(turns); });
+  }
+  // Anybody else, or what holds in the end: a function of the machine.
+  template <class F>
+  void thread(const char* name, F body) {
+    w_.thread(name, [m = m_, body] { body(*m); });
+  }
+  template <class F>
+  void at_end(F check_more) {
+    w_.at_end([m = m_, check_more] {
+      check_more(*m);
+      m->check_free();
+    });
+  }
+
+ private:
+  world& w_;
+  std::shared_ptr<machine<Platform>> m_ = std::make_shared<machine<Platform>>();
+};
+
 // I1: owner and claimer never use the processor at the same time, and each sees what the other
 // left.
 template <class Platform, int stays, int turns>
 void owner_and_claimer(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  auto visits = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    for (int i = 0; i < stays; ++i) m->pass_by();
-  });
-  w.thread("claimer", [m, visits] { *visits += m->visit(turns); });
-  w.at_end([m, visits] {
-    check(m->first.uses.get() == stays + *visits, "a use was lost");
-    m->check_free();
-  });
+  scene<Platform> s(w);
+  s.owner(stays);
+  s.claimer(turns);
+  s.at_end([](auto& m) { check(m.first.uses.get() == stays + m.visits, "a use was lost"); });
 }
 
 // I1 between two claimers, of which one may be thrown back by the other.
 template <class Platform, int turns>
 void owner_and_two_claimers(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  auto visits = std::make_shared<std::array<int, 2>>();
-  w.thread("owner", [m] { m->pass_by(); });
-  for (std::size_t i = 0; i < 2; ++i) {
-    w.thread("claimer", [m, visits, i] { (*visits)[i] = m->visit(turns); });
-  }
-  w.at_end([m, visits] {
-    check(m->first.uses.get() == 1 + (*visits)[0] + (*visits)[1], "a use was lost");
-    m->check_free();
-  });
+  scene<Platform> s(w);
+  s.owner(1);
+  s.claimer(turns);
+  s.claimer(turns);
+  s.at_end([](auto& m) { check(m.first.uses.get() == 1 + m.visits, "a use was lost"); });
 }
 
 // I2: whoever has taken the processor has it for good; the owner goes on with another one, which
@@ -270,51 +319,36 @@ void owner_and_detacher(world& w) {
 // work is in one place.
 template <class Platform, int stays, int turns>
 void owner_and_thief(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  m->first.work.set(5);
-  auto loot = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    for (int i = 0; i < stays; ++i) m->pass_by();
-  });
-  w.thread("thief", [m, loot] { *loot = m->rob(turns); });
-  w.at_end([m, loot] {
-    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
-    m->check_free();
-  });
+  scene<Platform> s(w);
+  s.with_work();
+  s.owner(stays);
+  s.thief(turns);
+  s.at_end([](auto& m) { m.check_work(); });
 }
 
 // The same with a thief that withdraws, asks again, and meets a claimer.
 template <class Platform>
 void owner_beggar_and_claimer(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  m->first.work.set(5);
-  auto loot = std::make_shared<int>(0);
-  w.thread("owner", [m] { m->pass_by(); });
-  w.thread("thief", [m, loot] {
-    *loot = m->beg();
-    *loot += m->beg();
+  scene<Platform> s(w);
+  s.with_work();
+  s.owner(1);
+  s.thread("thief", [](auto& m) {
+    m.loot = m.beg();
+    m.loot += m.beg();
   });
-  w.thread("claimer", [m] { m->visit(1); });
-  w.at_end([m, loot] {
-    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
-    m->check_free();
-  });
+  s.claimer(1);
+  s.at_end([](auto& m) { m.check_work(); });
 }
 
 // A claim that failed leaves its plea, which is heard once, at the next entry, or waits for it.
 template <class Platform, int stays>
 void owner_and_pleading_claimer(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  auto visits = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    for (int i = 0; i < stays; ++i) m->pass_by();
-  });
-  w.thread("claimer",
-           [m, visits] { *visits = m->visit(1, machine<Platform>::seat::yield_please); });
-  w.at_end([m, visits] {
-    check(m->first.uses.get() == stays + *visits, "a use was lost");
-    check(*visits + m->yields + m->has_plea() == 1, "a plea was lost or heard twice");
-    m->check_free();
+  scene<Platform> s(w);
+  s.owner(stays);
+  s.claimer(1, scene<Platform>::seat::yield_please);
+  s.at_end([](auto& m) {
+    check(m.first.uses.get() == stays + m.visits, "a use was lost");
+    check(m.visits + m.yields + m.has_plea() == 1, "a plea was lost or heard twice");
   });
 }
 
@@ -322,78 +356,56 @@ void owner_and_pleading_claimer(world& w) {
 // end it: the processor has changed hands, or could have.
 template <class Platform, int turns>
 void owner_monitor_and_claimer(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  auto asked = std::make_shared<int>(0);
-  auto visits = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    m->pass_by();
-    m->pass_by();
-  });
-  w.thread("monitor", [m, asked] { *asked = m->chair.ask_to_yield(); });
-  w.thread("claimer", [m, visits] { *visits = m->visit(turns); });
-  w.at_end([m, asked, visits] {
-    check(m->first.uses.get() == 2 + *visits, "a use was lost");
-    const int pleas = m->yields + m->has_plea();
-    check(pleas <= *asked, "a plea was heard twice");
-    check(pleas == *asked || *visits != 0, "a plea was lost");
-    m->check_free();
+  scene<Platform> s(w);
+  s.owner(2);
+  s.monitor();
+  s.claimer(turns);
+  s.at_end([](auto& m) {
+    check(m.first.uses.get() == 2 + m.visits, "a use was lost");
+    const int pleas = m.yields + m.has_plea();
+    check(pleas <= m.asked, "a plea was heard twice");
+    check(pleas == m.asked || m.visits != 0, "a plea was lost");
   });
 }
 
 // A plea and a question do not undo each other, whichever comes first.
 template <class Platform, int turns>
 void owner_monitor_and_thief(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  m->first.work.set(5);
-  auto asked = std::make_shared<int>(0);
-  auto loot = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    m->pass_by();
-    m->pass_by();
-  });
-  w.thread("monitor", [m, asked] { *asked = m->chair.ask_to_yield(); });
-  w.thread("thief", [m, loot] { *loot = m->rob(turns); });
-  w.at_end([m, asked, loot] {
-    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
-    check(m->yields + m->has_plea() == *asked, "a plea was lost or heard twice");
-    m->check_free();
+  scene<Platform> s(w);
+  s.with_work();
+  s.owner(2);
+  s.monitor();
+  s.thief(turns);
+  s.at_end([](auto& m) {
+    m.check_work();
+    check(m.yields + m.has_plea() == m.asked, "a plea was lost or heard twice");
   });
 }
 
 // What an owner gives up is its own to give: no claimer has it too, or comes for it afterwards.
 template <class Platform, bool heeds>
 void owner_gives_up(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  auto taken = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    m->template give_up<heeds>();
-    m->pass_by();
-  });
-  w.thread("detacher", [m, taken] { *taken = m->detach(1); });
-  w.thread("heir", [m] { m->go_on(); });
-  w.at_end([m, taken] {
-    check((m->passed_on.load(relaxed) == &m->first) != (*taken != 0),
+  scene<Platform> s(w);
+  s.template owner_that_gives_up<heeds>();
+  s.thread("detacher", [](auto& m) { m.visits = m.detach(1); });
+  s.heir();
+  s.at_end([](auto& m) {
+    check((m.passed_on.load(relaxed) == &m.first) != (m.visits != 0),
           "the processor was lost or doubled");
-    m->check_free();
   });
 }
 
 // The same with a thief, whose question is answered before the processor goes, or not at all.
 template <class Platform, bool heeds>
 void owner_gives_up_beside_a_thief(world& w) {
-  auto m = std::make_shared<machine<Platform>>();
-  m->first.work.set(5);
-  auto loot = std::make_shared<int>(0);
-  w.thread("owner", [m] {
-    m->template give_up<heeds>();
-    m->pass_by();
-  });
-  w.thread("thief", [m, loot] { *loot = m->rob(1); });
-  w.thread("heir", [m] { m->go_on(); });
-  w.at_end([m, loot] {
-    check(m->passed_on.load(relaxed) == &m->first, "the processor was lost");
-    check(m->first.work.get() + *loot == 5, "work was lost or doubled");
-    m->check_free();
+  scene<Platform> s(w);
+  s.with_work();
+  s.template owner_that_gives_up<heeds>();
+  s.thief(1);
+  s.heir();
+  s.at_end([](auto& m) {
+    check(m.passed_on.load(relaxed) == &m.first, "the processor was lost");
+    m.check_work();
   });
 }
 
@@ -437,14 +449,7 @@ void owner_claimer_and_stop(world& w) {
 // A claimer that looks once gives up while the owner is inside; one that looks twice waits for it.
 // A whim ends that wait early.
 template <class Platform>
-class seat : public testing::Test {
- public:
-  static void expect_right(const options& o, const make_function& make) {
-    const result r = explore(o, make);
-    EXPECT_TRUE(r.ok) << r.report;
-    EXPECT_TRUE(r.exhausted);
-  }
-};
+class seat : public testing::Test {};
 
 // All three forms of the platform: membarrier, fences, TSan's.
 using platforms = testing::Types<platform, fenced_platform, sequential_platform>;
@@ -456,52 +461,52 @@ constexpr options some_with_a_whim{.preemptions = 3, .whims = 1};
 
 // [S1] Both inside at once corrupt the run queue.
 TYPED_TEST(seat, keeps_owner_and_claimer_apart) {
-  this->expect_right(all, &owner_and_claimer<TypeParam, 2, 1>);
-  this->expect_right(all, &owner_and_claimer<TypeParam, 2, 2>);
-  this->expect_right(all_with_a_whim, &owner_and_claimer<TypeParam, 2, 2>);
+  expect_right(all, &owner_and_claimer<TypeParam, 2, 1>);
+  expect_right(all, &owner_and_claimer<TypeParam, 2, 2>);
+  expect_right(all_with_a_whim, &owner_and_claimer<TypeParam, 2, 2>);
   // A claimer that is patient gets in: an owner that stands back must be seen outside.
-  this->expect_right(all, &owner_and_claimer<TypeParam, 2, 1000>);
+  expect_right(all, &owner_and_claimer<TypeParam, 2, 1000>);
 }
 
 // [S2] [S3] A claimer that does not see what the one before it wrote runs a goroutine twice.
 TYPED_TEST(seat, keeps_two_claimers_apart) {
-  this->expect_right(all, &owner_and_two_claimers<TypeParam, 1>);
-  this->expect_right(some_with_a_whim, &owner_and_two_claimers<TypeParam, 2>);
+  expect_right(all, &owner_and_two_claimers<TypeParam, 1>);
+  expect_right(some_with_a_whim, &owner_and_two_claimers<TypeParam, 2>);
 }
 
 // An owner that goes on with the processor it has lost runs goroutines of another machine.
 TYPED_TEST(seat, lets_the_owner_know_that_its_processor_was_taken) {
-  this->expect_right({.preemptions = 3}, &owner_and_detacher<TypeParam, 1>);
-  this->expect_right({.preemptions = 2, .whims = 1}, &owner_and_detacher<TypeParam, 2>);
+  expect_right({.preemptions = 3}, &owner_and_detacher<TypeParam, 1>);
+  expect_right({.preemptions = 2, .whims = 1}, &owner_and_detacher<TypeParam, 2>);
 }
 
 // A question answered twice loses goroutines; one left behind makes the seat unclaimable.
 TYPED_TEST(seat, answers_a_question_once) {
-  this->expect_right(all, &owner_and_thief<TypeParam, 1, 1>);
-  this->expect_right(all_with_a_whim, &owner_and_thief<TypeParam, 2, 2>);
-  this->expect_right({.preemptions = 3}, &owner_beggar_and_claimer<TypeParam>);
+  expect_right(all, &owner_and_thief<TypeParam, 1, 1>);
+  expect_right(all_with_a_whim, &owner_and_thief<TypeParam, 2, 2>);
+  expect_right({.preemptions = 3}, &owner_beggar_and_claimer<TypeParam>);
 }
 
 // A hog whose plea is lost keeps its processor until its signal comes; one that hears a plea twice
 // waits twice.
 TYPED_TEST(seat, hears_a_plea_once) {
-  this->expect_right(all, &owner_and_pleading_claimer<TypeParam, 2>);
-  this->expect_right(all, &owner_and_pleading_claimer<TypeParam, 3>);
-  this->expect_right({.preemptions = 3}, &owner_monitor_and_claimer<TypeParam, 1>);
-  this->expect_right({.preemptions = 2, .whims = 1}, &owner_monitor_and_claimer<TypeParam, 2>);
-  this->expect_right({.preemptions = 3}, &owner_monitor_and_thief<TypeParam, 1>);
+  expect_right(all, &owner_and_pleading_claimer<TypeParam, 2>);
+  expect_right(all, &owner_and_pleading_claimer<TypeParam, 3>);
+  expect_right({.preemptions = 3}, &owner_monitor_and_claimer<TypeParam, 1>);
+  expect_right({.preemptions = 2, .whims = 1}, &owner_monitor_and_claimer<TypeParam, 2>);
+  expect_right({.preemptions = 3}, &owner_monitor_and_thief<TypeParam, 1>);
 }
 
 // Two machines with one processor run each other's goroutines.
 TYPED_TEST(seat, is_given_up_to_nobody_else) {
-  this->expect_right(all, &owner_gives_up<TypeParam, true>);
-  this->expect_right({.preemptions = 3}, &owner_gives_up_beside_a_thief<TypeParam, true>);
+  expect_right(all, &owner_gives_up<TypeParam, true>);
+  expect_right({.preemptions = 3}, &owner_gives_up_beside_a_thief<TypeParam, true>);
 }
 
 // A goroutine that runs during the destruction of globals crashes the process at its end.
 TYPED_TEST(seat, stays_shut_once_it_is_stopped) {
-  this->expect_right(all_with_a_whim, &owner_claimer_and_stop<TypeParam, false>);
-  this->expect_right(all_with_a_whim, &owner_claimer_and_stop<TypeParam, true>);
+  expect_right(all_with_a_whim, &owner_claimer_and_stop<TypeParam, false>);
+  expect_right(all_with_a_whim, &owner_claimer_and_stop<TypeParam, true>);
 }
 
 // The tests above notice what they are there to notice.
