@@ -1,4 +1,5 @@
 // signals.cpp: what becomes of a process by signals, as its first argument says.
+#include "bytes.hpp"
 #include "io/descriptor.hpp"
 #include "io/socket_access.hpp"
 
@@ -8,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
-#include <span>
 #include <string>
 #include <string_view>
 #include <sys/mman.h>
@@ -20,8 +20,7 @@ namespace {
 
 namespace os = weft::os;
 using namespace std::chrono_literals;
-
-std::span<const std::byte> bytes(std::string_view s) { return std::as_bytes(std::span(s)); }
+using weft::test::bytes;
 
 void send_self(int s) { ::kill(::getpid(), s); }
 

@@ -1,7 +1,9 @@
 // Sockets and peers that know nothing of weft: other people's programs (nc, socat), and plain
 // blocking sockets used by clients with bad manners.
+#include "bytes.hpp"
 #include "child_process.hpp"
 #include "external_fixture.hpp"
+#include "open_descriptors.hpp"
 #include "plain_socket.hpp"
 #include "server_process.hpp"
 #include "stress_watchdog.hpp"
@@ -43,19 +45,10 @@ namespace weft {
 namespace {
 
 using namespace std::chrono_literals;
+using test::bytes;
+using test::is_lost;
 using test::plain_socket;
 using test::stream_of_bytes;
-
-std::span<std::byte> bytes_of(char* data, std::size_t n) {
-  return std::as_writable_bytes(std::span(data, n));
-}
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-bool is_lost(std::error_code e) {
-  return e == std::errc::connection_reset || e == std::errc::broken_pipe;
-}
 
 // Returns: that many bytes which are no text.
 std::string some_bytes(std::size_t n, std::uint64_t number = 1) {
@@ -80,6 +73,12 @@ bool has_program(const std::string& name) {
 struct shell_result {
   int status = -1;
   std::string output = {};
+
+  // That the command ended well and printed what it had sent.
+  void expect_back(const std::string& sent, const char* way = "") const {
+    EXPECT_EQ(status, 0) << way;
+    EXPECT_TRUE(output == sent) << output.size() << " bytes came back " << way;
+  }
 };
 
 // Runs a command, for a minute at most, and waits for it as plain threads do.
@@ -128,13 +127,13 @@ class stream_server {
   static void echo(net::conn& c) {
     char some[4096];
     for (;;) {
-      const auto n = c.read(bytes_of(some, sizeof some));
+      const auto n = c.read(bytes(some, sizeof some));
       if (!n) {
         EXPECT_TRUE(is_lost(n.error())) << n.error().message();
         return;
       }
       if (*n == 0) return;
-      const auto written = c.write(bytes_of(some, *n));
+      const auto written = c.write(bytes(some, *n));
       if (!written) {
         EXPECT_TRUE(is_lost(written.error())) << written.error().message();
         return;
@@ -157,12 +156,12 @@ class packet_server {
     all_.go([this] {
       std::vector<char> some(65536);
       for (;;) {
-        const auto got = socket_.read_from(bytes_of(some.data(), some.size()));
+        const auto got = socket_.read_from(bytes(some.data(), some.size()));
         if (!got) {
           EXPECT_EQ(got.error(), std::error_code(errc::closed)) << got.error().message();
           return;
         }
-        const auto sent = socket_.write_to(bytes_of(some.data(), got->first), got->second);
+        const auto sent = socket_.write_to(bytes(some.data(), got->first), got->second);
         EXPECT_TRUE(sent.has_value()) << sent.error().message();
       }
     });
@@ -217,8 +216,7 @@ TEST_P(net_peers, nc_gets_back_what_it_sent) {
   const stream_server server;
   const std::string sent = some_bytes(1'000'000);
   const auto r = shell("nc -N 127.0.0.1 " + server.port() + " < " + file_of(sent));
-  EXPECT_EQ(r.status, 0);
-  EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back";
+  r.expect_back(sent);
 }
 
 TEST_P(net_peers, nc_gets_back_what_it_sent_to_a_path) {
@@ -226,8 +224,7 @@ TEST_P(net_peers, nc_gets_back_what_it_sent_to_a_path) {
   const stream_server server("unix", path_of("server"));
   const std::string sent = some_bytes(1'000'000);
   const auto r = shell("nc -N -U " + path_of("server") + " < " + file_of(sent));
-  EXPECT_EQ(r.status, 0);
-  EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back";
+  r.expect_back(sent);
 }
 
 TEST_P(net_peers, socat_gets_back_what_it_sent) {
@@ -237,26 +234,23 @@ TEST_P(net_peers, socat_gets_back_what_it_sent) {
   {
     const stream_server server("tcp4", "127.0.0.1:0");
     const auto r = shell("socat -t 30 - TCP4:127.0.0.1:" + server.port() + " < " + input);
-    EXPECT_EQ(r.status, 0);
-    EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back over TCP";
+    r.expect_back(sent, "over TCP");
   }
   {
     const stream_server server("unix", path_of("server"));
     const auto r = shell("socat -t 30 - UNIX-CONNECT:" + path_of("server") + " < " + input);
-    EXPECT_EQ(r.status, 0);
-    EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back from a path";
+    r.expect_back(sent, "from a path");
   }
   EXPECT_NE(::access(path_of("server").c_str(), F_OK), 0) << "the path was left behind";
 }
 
 TEST_P(net_peers, socat_gets_back_what_it_sent_over_ipv6) {
   NEEDS("socat", "socat");
-  if (!net::listen("tcp6", "[::1]:0")) GTEST_SKIP() << "there is no IPv6 here";
+  if (!test::has_ipv6()) GTEST_SKIP() << test::no_ipv6;
   const stream_server server("tcp6", "[::1]:0");
   const std::string sent = some_bytes(300'000);
   const auto r = shell("socat -t 30 - TCP6:[::1]:" + server.port() + " < " + file_of(sent));
-  EXPECT_EQ(r.status, 0);
-  EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back";
+  r.expect_back(sent);
 }
 
 // socat ends a conversation of packets with an empty one, and takes an empty one for the end.
@@ -268,15 +262,13 @@ TEST_P(net_peers, socat_gets_back_its_packets) {
     const packet_server server("udp", "127.0.0.1:0");
     const auto r =
         shell("socat -t 30 - UDP4:127.0.0.1:" + server.port() + ",shut-null,null-eof < " + input);
-    EXPECT_EQ(r.status, 0);
-    EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back over UDP";
+    r.expect_back(sent, "over UDP");
   }
   {
     const packet_server server("unixgram", path_of("packets"));
     const auto r = shell("socat -t 30 - UNIX-SENDTO:" + path_of("packets") +
                          ",bind=" + path_of("client") + ",shut-null,null-eof < " + input);
-    EXPECT_EQ(r.status, 0);
-    EXPECT_TRUE(r.output == sent) << r.output.size() << " bytes came back from a path";
+    r.expect_back(sent, "from a path");
   }
 }
 
@@ -294,10 +286,10 @@ TEST_P(net_peers, socat_serves) {
   for (std::uint64_t round = 0; round < 100; ++round) {
     const std::string sent = some_bytes(4000, round);
     std::string back;
-    ASSERT_EQ(c->write(bytes_of(sent)).value_or(0), sent.size());
+    ASSERT_EQ(c->write(bytes(sent)).value_or(0), sent.size());
     char some[1500];
     while (back.size() < sent.size()) {
-      const auto n = c->read(bytes_of(some, sizeof some));
+      const auto n = c->read(bytes(some, sizeof some));
       ASSERT_TRUE(n.has_value()) << n.error().message();
       ASSERT_NE(*n, 0u);
       back.append(some, *n);
@@ -332,7 +324,7 @@ TEST_P(net_peers, a_client_that_reads_slowly_gets_all) {
   const stream_server server([&](net::conn& c) {
     const int small = 4096;
     ::setsockopt(c.native_handle(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-    const auto n = c.write(bytes_of(all));
+    const auto n = c.write(bytes(all));
     EXPECT_TRUE(n.has_value()) << n.error().message();
     written = n.value_or(0);
   });
@@ -356,7 +348,7 @@ TEST_P(net_peers, a_reset_ends_a_read_that_waits) {
     const stream_server server([&](net::conn& c) {
       char some[16];
       for (;;) {
-        const auto n = c.read(bytes_of(some, sizeof some));
+        const auto n = c.read(bytes(some, sizeof some));
         if (!n) {
           error = n.error();
           return;
@@ -381,10 +373,10 @@ TEST_P(net_peers, a_reset_ends_a_write_that_waits) {
   std::error_code later;
   {
     const stream_server server([&](net::conn& c) {
-      const auto n = c.write(bytes_of(much));
+      const auto n = c.write(bytes(much));
       ASSERT_FALSE(n.has_value());
       error = n.error();
-      later = c.write(bytes_of("x")).error();
+      later = c.write(bytes("x")).error();
     });
     plain_socket client(server.address());
     EXPECT_EQ(client.receive_exactly(100'000).size(), 100'000u);
@@ -403,14 +395,14 @@ TEST_P(net_peers, a_half_closed_client_gets_its_answer) {
     char some[100];
     std::size_t got = 0;
     for (;;) {
-      const auto n = c.read(bytes_of(some, sizeof some));
+      const auto n = c.read(bytes(some, sizeof some));
       ASSERT_TRUE(n.has_value()) << n.error().message();
       got += *n;
       if (*n == 0) break;
     }
     EXPECT_EQ(got, 1000u);
-    EXPECT_EQ(c.read(bytes_of(some, sizeof some)).value_or(1), 0u) << "the end stays the end";
-    EXPECT_EQ(c.write(bytes_of(answer)).value_or(0), answer.size());
+    EXPECT_EQ(c.read(bytes(some, sizeof some)).value_or(1), 0u) << "the end stays the end";
+    EXPECT_EQ(c.write(bytes(answer)).value_or(0), answer.size());
     ++ended;
   });
   for (int i = 0; i < 3; ++i) {
@@ -430,12 +422,12 @@ TEST_P(net_peers, a_client_that_vanishes_is_an_error_and_no_signal) {
   ASSERT_EQ(::sigaction(SIGPIPE, &deadly, &before), 0);
   const auto write_until_it_fails = [](net::conn& c) {
     const std::string some = some_bytes(1000);
-    const std::array pieces{bytes_of(some), bytes_of(some)};
+    const std::array pieces{bytes(some), bytes(some)};
     for (int i = 0; i < 1'000'000; ++i) {
-      const auto n = i % 2 == 0 ? c.write(bytes_of(some)) : c.write(std::span(pieces));
+      const auto n = i % 2 == 0 ? c.write(bytes(some)) : c.write(std::span(pieces));
       if (n) continue;
       EXPECT_TRUE(is_lost(n.error())) << n.error().message();
-      EXPECT_EQ(c.write(bytes_of(some)).error(), std::errc::broken_pipe);
+      EXPECT_EQ(c.write(bytes(some)).error(), std::errc::broken_pipe);
       EXPECT_EQ(c.write(std::span(pieces)).error(), std::errc::broken_pipe);
       return;
     }
@@ -460,7 +452,7 @@ TEST_P(net_peers, copying_to_a_client_that_vanishes_is_an_error_and_no_signal) {
   ASSERT_NE(action.sa_handler, SIG_IGN);  // children would inherit that
   const stream_server source([](net::conn& c) {
     const std::string some = some_bytes(10'000);
-    while (c.write(bytes_of(some))) {
+    while (c.write(bytes(some))) {
     }
   });
   {
@@ -497,14 +489,14 @@ TEST_P(net_peers, a_read_after_a_copy_that_failed_gets_the_rest) {
     auto from = l.accept().value();
     char some[16];
     ASSERT_TRUE(source.send_all("abc"));
-    ASSERT_EQ(from.read(bytes_of(some, sizeof some)).value_or(0), 3u);
+    ASSERT_EQ(from.read(bytes(some, sizeof some)).value_or(0), 3u);
     wait_group all;
     all.go([&] { EXPECT_FALSE(net::copy(to, from).has_value()); });
     ASSERT_TRUE(test::until_waiting(1, detail::wait_reason::io));
     ASSERT_TRUE(source.send_all(much));
     all.wait();
     // A part of it went with the copy.
-    const auto n = from.read(bytes_of(some, sizeof some));
+    const auto n = from.read(bytes(some, sizeof some));
     ASSERT_TRUE(n.has_value()) << n.error().message();
     ASSERT_EQ(*n, sizeof some);
   }
@@ -531,8 +523,9 @@ TEST_P(net_peers, urgent_data_does_not_hide_what_follows) {
 // time there is.
 TEST(scarce_descriptors, a_server_without_descriptors_waits_for_some) {
 #ifdef __SANITIZE_ADDRESS__
-  // UndefinedBehaviorSanitizer makes a pipe in order to see whether an object's type can be read.
-  GTEST_SKIP() << "this sanitizer needs descriptors itself";
+  GTEST_SKIP()
+      << "UndefinedBehaviorSanitizer makes a pipe in order to see whether an object's type "
+         "can be read, and this program leaves none to be had";
 #endif
   const auto r = test::run_program("scarce_descriptors");
   EXPECT_EQ(r.status, 0) << r;
@@ -547,7 +540,7 @@ TEST_P(net_peers, a_closed_connection_does_not_touch_the_next) {
   auto first = l.accept().value();
   ASSERT_TRUE(first_client.send_all("abc"));
   char some[16];
-  ASSERT_EQ(first.read(bytes_of(some, sizeof some)).value_or(0), 3u);  // less than it asked for
+  ASSERT_EQ(first.read(bytes(some, sizeof some)).value_or(0), 3u);  // less than it asked for
   ASSERT_FALSE(first.close());
 
   const plain_socket second_client(l.addr());
@@ -556,14 +549,14 @@ TEST_P(net_peers, a_closed_connection_does_not_touch_the_next) {
   wait_group all;
   all.go([&] {
     char text[16];
-    const auto n = second.read(bytes_of(text, sizeof text));
+    const auto n = second.read(bytes(text, sizeof text));
     ASSERT_TRUE(n.has_value()) << n.error().message();
     got.assign(text, *n);
   });
   ASSERT_TRUE(test::until_waiting(1, detail::wait_reason::io));
   first.set_deadline(weft::clock::now() - 1s);
-  EXPECT_EQ(first.read(bytes_of(some, sizeof some)).error(), std::error_code(errc::closed));
-  EXPECT_EQ(first.write(bytes_of("x")).error(), std::error_code(errc::closed));
+  EXPECT_EQ(first.read(bytes(some, sizeof some)).error(), std::error_code(errc::closed));
+  EXPECT_EQ(first.write(bytes("x")).error(), std::error_code(errc::closed));
   EXPECT_EQ(first.close_write(), std::error_code(errc::closed));
   EXPECT_EQ(first.close(), std::error_code(errc::closed));
   ASSERT_TRUE(second_client.send_all("hello"));
@@ -584,14 +577,14 @@ TEST_P(net_peers, a_thousand_descriptors_come_and_go_with_events_in_flight) {
       std::string first;
       std::string all;
       for (int turn = 0;; ++turn) {
-        const auto n = c.read(bytes_of(some, sizeof some));
+        const auto n = c.read(bytes(some, sizeof some));
         if (!n || *n == 0) break;
         all.append(some, *n);
         if (all.size() < token_bytes) continue;
         if (first.empty()) first = all.substr(0, token_bytes);
         // One in four is left by the server, in the middle of whatever comes.
         if (turn == 1 && first[0] % 4 == 0) break;
-        if (!c.write(bytes_of(some, *n))) break;
+        if (!c.write(bytes(some, *n))) break;
       }
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (all.size() >= token_bytes && all[i] != first[i % token_bytes]) ++mixed;

@@ -70,7 +70,7 @@ class database {
  private:
   // It refuses to run as root.
   std::optional<test::account> account_ = test::account::instead_of_root({"postgres", "nobody"});
-  test::temporary_directory directory_{account_};
+  test::server_directory directory_{account_};
   std::optional<test::server_process> server_;
 };
 

@@ -574,8 +574,4 @@ TEST_F(blocking_calls, see_nothing_of_pauses_and_detaches) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) {
-  weft::test::use_short_slice();
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return weft::test::run_tests_with_short_slice(argc, argv); }

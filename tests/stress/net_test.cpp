@@ -1,5 +1,7 @@
 // Sockets under load and in bad company: many connections, peers that vanish at any moment, and
 // deadlines and closes that come from other goroutines while calls wait.
+#include "bytes.hpp"
+#include "open_descriptors.hpp"
 #include "plain_socket.hpp"
 #include "stress_fixture.hpp"
 
@@ -40,6 +42,8 @@ namespace weft {
 namespace {
 
 using namespace std::chrono_literals;
+using test::bytes;
+using test::is_lost;
 using test::stream_of_bytes;
 
 constexpr std::array procs_tried{1, 2, 4, 16};
@@ -49,15 +53,6 @@ const std::error_code timed_out = errc::timed_out;
 template <class T>
 std::error_code error_of(const expected<T>& e) {
   return e ? std::error_code() : e.error();
-}
-
-std::span<std::byte> bytes_of(char* data, std::size_t n) {
-  return std::as_writable_bytes(std::span(data, n));
-}
-
-// What a connection says whose peer is gone.
-bool is_lost(std::error_code e) {
-  return e == std::errc::connection_reset || e == std::errc::broken_pipe;
 }
 
 std::size_t resident_bytes() {
@@ -101,10 +96,10 @@ class echo_server {
     held_.fetch_add(1, std::memory_order_relaxed);
     char buffer[2048];
     for (;;) {
-      const auto n = c.read(bytes_of(buffer, sizeof buffer));
+      const auto n = c.read(bytes(buffer, sizeof buffer));
       if (!n && !is_lost(n.error())) note_wrong("read", n.error());
       if (!n || *n == 0) break;
-      const auto written = c.write(bytes_of(buffer, *n));
+      const auto written = c.write(bytes(buffer, *n));
       if (!written && !is_lost(written.error())) note_wrong("write", written.error());
       if (!written) break;
     }
@@ -533,7 +528,7 @@ class plagued_pair {
       const std::size_t n = 1 + chance.below(chance.below(4) == 0 ? 200'000 : 2000);
       out.fill(buffer.data(), n);
       sent_most_ += n;
-      const auto done = a_.write(bytes_of(buffer.data(), n));
+      const auto done = a_.write(bytes(buffer.data(), n));
       if (done) {
         if (*done != n) complain("a write took a part", {});
         sent_least_ += n;
@@ -559,7 +554,7 @@ class plagued_pair {
     std::vector<char> buffer(100'000);
     for (;;) {
       const std::size_t most = 1 + chance.below(chance.below(4) == 0 ? 100'000 : 3000);
-      const auto n = b_.read(bytes_of(buffer.data(), most));
+      const auto n = b_.read(bytes(buffer.data(), most));
       if (n && *n != 0) {
         if (!in.matches(buffer.data(), *n)) complain("wrong bytes came", {});
         read_ += *n;
@@ -733,7 +728,7 @@ TEST_F(net_stress, all_who_wait_learn_that_it_was_closed) {
           for (int i = 0; i < 3; ++i) {
             all.go([&] {
               char c;
-              wait_for_the_end([&] { return error_of(b.read(bytes_of(&c, 1))); },
+              wait_for_the_end([&] { return error_of(b.read(bytes(&c, 1))); },
                                [&] { b.set_read_deadline({}); });
             });
             all.go([&] {

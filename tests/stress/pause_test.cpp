@@ -559,7 +559,11 @@ TEST_F(pause, in_containers) { stop_in("std::map", {{&use_map}}); }
 
 // Stopped with the loader's lock held, which exceptions on old systems and new threads take too.
 TEST_F(pause, in_dlopen_and_dlclose) {
-  if (!can_use_loader) GTEST_SKIP() << "TSan knows nothing of the loader's lock";
+  if (!can_use_loader) {
+    GTEST_SKIP()
+        << "TSan does not know the loader's lock, and nobody is paused in the loader under "
+           "it";
+  }
   stop_in("dlopen", {{&use_loader}});
 }
 
@@ -649,8 +653,4 @@ TEST_F(pause, everywhere_at_once) {
 }  // namespace
 }  // namespace weft
 
-int main(int argc, char** argv) {
-  weft::test::use_short_slice();
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
+int main(int argc, char** argv) { return weft::test::run_tests_with_short_slice(argc, argv); }

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -161,15 +160,22 @@ class plain_socket {
   int flags_ = MSG_NOSIGNAL;
 };
 
-// How many sockets this process has. (Other descriptors come and go: the runtime's own.)
-inline std::size_t count_sockets() {
-  std::size_t n = 0;
-  std::error_code gone;  // a descriptor that was closed since it was listed, the listing's own
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const auto target = std::filesystem::read_symlink(entry.path(), gone);
-    if (!gone && target.string().starts_with("socket:")) ++n;
-  }
-  return n;
+// Whether this machine speaks IPv6, if only to itself. The kernel's word, not weft's.
+inline bool has_ipv6() {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  sockaddr_in6 loopback{};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  const int bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&loopback), sizeof loopback);
+  ::close(fd);
+  return bound == 0;
+}
+inline constexpr const char* no_ipv6 = "this machine has no IPv6: ::1 cannot be bound";
+
+// What a connection says whose peer is gone.
+inline bool is_lost(std::error_code e) {
+  return e == std::errc::connection_reset || e == std::errc::broken_pipe;
 }
 
 }  // namespace weft::test

@@ -5,11 +5,13 @@
 #include "eventually.hpp"
 #include "sched/scheduler.hpp"
 
+#include <weft/debug.hpp>
 #include <weft/go.hpp>
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::test {
 
@@ -54,6 +56,11 @@ inline std::size_t count_waiting(weft::detail::wait_reason reason) {
 
 inline bool until_waiting(std::size_t n, weft::detail::wait_reason reason) {
   return eventually([&] { return count_waiting(reason) >= n; });
+}
+
+// What a counter has gained.
+inline std::uint64_t grown(const debug::scheduler_stats& since, const char* name) {
+  return debug::stats()[name] - since[name];
 }
 
 }  // namespace weft::test

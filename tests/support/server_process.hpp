@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "child_process.hpp"
+#include "temporary_directory.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -51,29 +52,14 @@ struct account {
   }
 };
 
-// A directory for as long as the object lives.
-class temporary_directory {
+// A directory that a server of that account may use.
+class server_directory : public temporary_directory {
  public:
-  explicit temporary_directory(std::optional<account> owner = std::nullopt) {
-    std::string name = (std::filesystem::temp_directory_path() / "weft-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp " + name);
-    path_ = name;
-    if (owner && ::chown(name.c_str(), owner->user, owner->group) != 0) {
-      throw std::runtime_error("chown " + name);
+  explicit server_directory(const std::optional<account>& owner) {
+    if (owner && ::chown(path().c_str(), owner->user, owner->group) != 0) {
+      throw std::runtime_error("chown " + path().string());
     }
   }
-  temporary_directory(const temporary_directory&) = delete;
-  temporary_directory& operator=(const temporary_directory&) = delete;
-  ~temporary_directory() {
-    std::error_code ignored;  // nothing of the test depends on it any more
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::filesystem::path& path() const { return path_; }
-  std::string operator/(const char* name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
 };
 
 struct server_options {

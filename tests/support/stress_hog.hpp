@@ -14,13 +14,15 @@
 
 namespace weft::test {
 
-// For main, before anything uses the runtime: a slice so short that hogs are paused all the time.
-// What is in WEFT_DEBUG already wins.
-inline void use_short_slice() {
+// main() of a program that wants a slice so short that hogs are paused all the time. What is in
+// WEFT_DEBUG already wins.
+inline int run_tests_with_short_slice(int argc, char** argv) {
   const char* const given = std::getenv("WEFT_DEBUG");
   const std::string all =
       given != nullptr ? std::string("slice=1ms,") + given : std::string("slice=1ms");
-  ::setenv("WEFT_DEBUG", all.c_str(), 1);
+  ::setenv("WEFT_DEBUG", all.c_str(), 1);  // before anything uses the runtime
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
 }
 
 // The sum of some counters.

@@ -1,5 +1,6 @@
 // cpu_limit_test.cpp: quotas read out of made-up control groups, and the real affinity mask.
 #include "base/cpu_limit.hpp"
+#include "temporary_directory.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -20,12 +21,6 @@ using weft::base::read_cpu_limit;
 // A root folder in which a test writes the files that the kernel would show.
 class fake_system : public ::testing::Test {
  protected:
-  fake_system() {
-    std::string pattern = (fs::temp_directory_path() / "weft_cpu_limit_XXXXXX").string();
-    root_ = ::mkdtemp(pattern.data());
-  }
-  ~fake_system() override { fs::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) {
     const fs::path full = root_ + path;
     fs::create_directories(full.parent_path());
@@ -39,7 +34,8 @@ class fake_system : public ::testing::Test {
   // 0: none
   int quota() const { return read_cpu_limit(root_.c_str()).quota_cpus.value_or(0); }
 
-  std::string root_;
+  const weft::test::temporary_directory directory_;
+  const std::string root_ = directory_.path().string();
 };
 
 const std::string v2_mount =

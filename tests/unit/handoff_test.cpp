@@ -32,6 +32,7 @@ namespace {
 using namespace std::chrono_literals;
 using weft::debug::stats;
 using weft::test::eventually;
+using weft::test::grown;
 using weft::test::procs_scope;
 using weft::test::runtime_test;
 using weft::test::scaled;
@@ -59,10 +60,6 @@ class pipe_pair {
  private:
   int ends_[2];
 };
-
-std::uint64_t grown(const weft::debug::scheduler_stats& before, const char* name) {
-  return stats()[name] - before[name];
-}
 
 class handoff : public runtime_test {
  protected:

@@ -1,5 +1,9 @@
 // net_conn_test.cpp: connections, listeners and packets over loopback, and the poller beneath them.
 #include "beat.hpp"
+#include "bytes.hpp"
+#include "open_descriptors.hpp"
+#include "plain_socket.hpp"
+#include "read_text.hpp"
 #include "runtime_fixture.hpp"
 #include "sched/poller.hpp"
 
@@ -13,7 +17,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <dirent.h>
 #include <fcntl.h>
 #include <string>
 #include <sys/resource.h>
@@ -29,30 +32,17 @@ using weft::errc;
 using weft::expected;
 using weft::detail::wait_reason;
 using weft::net::conn;
+using weft::test::bytes;
+using weft::test::count_descriptors;
 using weft::test::eventually;
+using weft::test::has_ipv6;
 using weft::test::procs_scope;
+using weft::test::read_all;
+using weft::test::read_some;
 using weft::test::runtime_test;
 using weft::test::scaled;
 using weft::test::until_waiting;
 namespace net = weft::net;
-
-std::span<const std::byte> bytes(std::string_view text) {
-  return std::as_bytes(std::span(text.data(), text.size()));
-}
-
-std::string read_some(conn& c, std::size_t most = 4096) {
-  std::string text(most, '\0');
-  const auto n = c.read(std::as_writable_bytes(std::span(text)));
-  EXPECT_TRUE(n.has_value()) << n.error().message();
-  text.resize(n.value_or(0));
-  return text;
-}
-
-std::string read_all(conn& c) {
-  std::string all;
-  for (std::string more = read_some(c); !more.empty(); more = read_some(c)) all += more;
-  return all;
-}
 
 struct pair_of_conns {
   conn client;
@@ -69,12 +59,10 @@ pair_of_conns connected(std::string_view network = "tcp",
   return {std::move(*client), std::move(*server)};
 }
 
-std::size_t count_descriptors() {
-  std::size_t n = 0;
-  DIR* const d = ::opendir("/proc/self/fd");
-  while (::readdir(d) != nullptr) ++n;
-  ::closedir(d);
-  return n;
+void echo(conn& c) {
+  for (std::string text = read_some(c); !text.empty(); text = read_some(c)) {
+    EXPECT_TRUE(c.write(bytes(text)));
+  }
 }
 
 class net_conn : public runtime_test {
@@ -88,7 +76,7 @@ class net_conn : public runtime_test {
   }
 
  private:
-  std::size_t before_ = 0;
+  std::ptrdiff_t before_ = 0;
 };
 
 TEST_F(net_conn, what_is_written_is_read) {
@@ -132,7 +120,8 @@ TEST_F(net_conn, ipv6_and_both_protocols_on_one_listener) {
     const std::string port = std::to_string(l->addr().port());
     auto v4 = net::dial("tcp", "127.0.0.1:" + port);
     ASSERT_TRUE(v4) << v4.error().message();
-    if (!l->addr().is_v6()) return;  // a machine without IPv6
+    if (!has_ipv6()) GTEST_SKIP() << weft::test::no_ipv6;
+    ASSERT_TRUE(l->addr().is_v6());
     auto v6 = net::dial("tcp", "[::1]:" + port);
     ASSERT_TRUE(v6) << v6.error().message();
     EXPECT_TRUE(v6->remote().is_v6());
@@ -563,11 +552,7 @@ TEST_F(net_conn, a_thousand_idle_ones_and_one_that_talks) {
       readers.go([&p] { EXPECT_EQ(read_all(p.server), ""); });
     }
     auto [client, server] = connected();
-    readers.go([&server = server] {
-      for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
-        EXPECT_TRUE(server.write(bytes(text)));
-      }
-    });
+    readers.go([&server = server] { echo(server); });
     for (int i = 0; i < 1000; ++i) {
       ASSERT_TRUE(client.write(bytes("ping")));
       ASSERT_EQ(read_some(client), "ping");
@@ -590,11 +575,7 @@ TEST_F(net_conn, an_answer_comes_although_every_processor_computes) {
       }
     });
   }
-  all.go([&server = server] {
-    for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
-      EXPECT_TRUE(server.write(bytes(text)));
-    }
-  });
+  all.go([&server = server] { echo(server); });
   std::vector<std::chrono::nanoseconds> took;
   for (int i = 0; i < 100; ++i) {
     std::this_thread::sleep_for(1ms);
@@ -623,11 +604,7 @@ TEST_F(net_conn, an_answer_comes_although_others_yield_all_the_time) {
       while (!stop.load(std::memory_order_relaxed)) weft::this_goroutine::yield();
     });
   }
-  all.go([&server = server] {
-    for (std::string text = read_some(server); !text.empty(); text = read_some(server)) {
-      EXPECT_TRUE(server.write(bytes(text)));
-    }
-  });
+  all.go([&server = server] { echo(server); });
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(client.write(bytes("ping")));
     ASSERT_EQ(read_some(client), "ping");

@@ -4,6 +4,8 @@
 #include "net/dial.hpp"
 #include "net/look_up.hpp"
 #include "net/socket_options.hpp"
+#include "open_descriptors.hpp"
+#include "plain_socket.hpp"
 #include "runtime_fixture.hpp"
 
 #include <weft/context.hpp>
@@ -21,7 +23,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -45,8 +46,10 @@ using weft::context;
 using weft::detail::wait_reason;
 using weft::net::address;
 using weft::net::dial;
+using weft::test::count_descriptors;
 using weft::test::dns_server;
 using weft::test::eventually;
+using weft::test::has_ipv6;
 using weft::test::procs_scope;
 using weft::test::until_waiting;
 
@@ -54,6 +57,9 @@ weft::expected<weft::net::conn> dial_addresses(const std::vector<address>& addre
                                                const context& ctx) {
   return weft::net::dial_addresses(addresses, ctx);
 }
+
+constexpr const char* no_cares =
+    "built without c-ares: the C library cannot be pointed at a test's server";
 
 class net_dial : public weft::test::runtime_test {};
 
@@ -118,18 +124,11 @@ class deaf_listener {
   std::vector<int> callers_;
 };
 
-bool has_v6() { return raw_socket("[::1]:0").is_bound(); }
-
 int option(int fd, int level, int name) {
   int value = -1;
   socklen_t size = sizeof value;
   EXPECT_EQ(::getsockopt(fd, level, name, &value, &size), 0);
   return value;
-}
-
-std::ptrdiff_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
 }
 
 TEST_F(net_dial, what_is_no_network_or_no_address_is_an_invalid_argument) {
@@ -215,7 +214,7 @@ TEST_F(net_dial, no_host_means_this_machine) {
   const auto c = dial("tcp", ":" + std::to_string(four.where().port()));
   ASSERT_TRUE(c) << c.error().message();
   EXPECT_EQ(c->remote(), four.where());
-  if (!has_v6()) GTEST_SKIP() << "no IPv6 on loopback";
+  if (!has_ipv6()) GTEST_SKIP() << weft::test::no_ipv6;
   raw_socket six("[::1]:0");
   six.listen();
   const auto d = dial("tcp", ":" + std::to_string(six.where().port()));
@@ -244,7 +243,7 @@ TEST_F(net_dial, a_deadline_ends_an_attempt_that_nobody_answers) {
 
 TEST_F(net_dial, cancelling_ends_an_attempt_at_once) {
   const deaf_listener deaf("127.0.0.1:0");
-  const auto before = open_descriptors();
+  const auto before = count_descriptors();
   constexpr int dialers = 20;
   const auto [ctx, cancel] = weft::with_cancel(context::background());
   weft::wait_group all;
@@ -256,7 +255,7 @@ TEST_F(net_dial, cancelling_ends_an_attempt_at_once) {
   ASSERT_TRUE(until_waiting(dialers, wait_reason::io));
   cancel();
   all.wait();  // for minutes, if it were the kernel's time-out
-  EXPECT_LE(open_descriptors(), before);
+  EXPECT_LE(count_descriptors(), before);
 }
 
 // A request's context often ends before its connection goes back to a pool.
@@ -281,7 +280,7 @@ TEST_F(net_dial, cancelling_races_with_success) {
   raw_socket server("127.0.0.1:0");
   server.listen(256);  // more than dial here: the last one must not wait for those before it
   ASSERT_TRUE(dial("tcp", server.where().to_string()));  // and what the poller opens is open
-  const auto before = open_descriptors();
+  const auto before = count_descriptors();
   std::atomic<bool> over{false};
   std::thread accepts([&] {
     while (!over.load()) {
@@ -303,7 +302,7 @@ TEST_F(net_dial, cancelling_races_with_success) {
   over.store(true);
   EXPECT_TRUE(dial("tcp", where));
   accepts.join();
-  EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; }));
+  EXPECT_TRUE(eventually([&] { return count_descriptors() <= before; }));
 }
 
 TEST_F(net_dial, addresses_are_tried_in_turn_and_the_first_error_is_told) {
@@ -350,7 +349,7 @@ TEST_F(net_dial, a_deaf_address_does_not_use_up_the_time_of_the_next) {
 class net_dial_both : public net_dial {
  protected:
   void SetUp() override {
-    if (!has_v6()) GTEST_SKIP() << "no IPv6 on loopback";
+    if (!has_ipv6()) GTEST_SKIP() << weft::test::no_ipv6;
   }
 };
 
@@ -388,7 +387,7 @@ TEST_F(net_dial_both, the_first_family_wins_if_it_can) {
   raw_socket six("[::1]:0"), four("127.0.0.1:0");
   six.listen(64);
   four.listen(64);
-  const auto before = open_descriptors();
+  const auto before = count_descriptors();
   int wins = 0;
   for (int i = 0; i < 20; ++i) {
     const auto c = dial_addresses({six.where(), four.where()}, context::background());
@@ -396,7 +395,7 @@ TEST_F(net_dial_both, the_first_family_wins_if_it_can) {
     if (c->remote() == six.where()) ++wins;
   }
   EXPECT_GT(wins, 15) << "unless the machine slept for 300 ms again and again";
-  EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; }));
+  EXPECT_TRUE(eventually([&] { return count_descriptors() <= before; }));
 }
 
 TEST_F(net_dial_both, if_all_fail_the_error_is_the_first_addresses) {
@@ -423,7 +422,7 @@ TEST_F(net_dial_both, a_context_ends_both) {
 // A name with both kinds of address, and a server that has only one of them.
 TEST_F(net_dial_both, a_name_leads_to_whoever_listens) {
   const dns_server names({{"both.weft.test", {{"127.0.0.1", "::1"}}}});
-  if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << "built without c-ares";
+  if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << no_cares;
   for (const char* const where : {"127.0.0.1:0", "[::1]:0"}) {
     raw_socket server(where);
     server.listen();
@@ -449,7 +448,7 @@ TEST_F(net_dial, localhost_by_name) {
 
 TEST_F(net_dial, a_deadline_covers_the_look_up_too) {
   const dns_server names({{"silent.weft.test", {{}, dns_server::manner::is_silent}}});
-  if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << "built without c-ares";
+  if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << no_cares;
   const auto [ctx, cancel] = weft::with_timeout(context::background(), 50ms);
   EXPECT_EQ(dial("tcp", "silent.weft.test:80", ctx).error(), weft::errc::deadline_exceeded);
   weft::net::use_name_servers("");
@@ -552,7 +551,8 @@ TEST_F(net_dial, nobody_is_connected_to_itself) {
     if (!c) e = c.error();
   });
   elsewhere.join();
-  if (!is_possible) GTEST_SKIP() << "a network of one's own needs a privilege";
+  if (!is_possible)
+    GTEST_SKIP() << "a network namespace of its own, with one port, needs CAP_SYS_ADMIN";
   EXPECT_TRUE(raw_is_connected);
   EXPECT_EQ(e, std::errc::connection_refused) << e.message();
 }

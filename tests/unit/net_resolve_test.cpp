@@ -3,6 +3,7 @@
 #include "beat.hpp"
 #include "dns_server.hpp"
 #include "net/look_up.hpp"
+#include "open_descriptors.hpp"
 #include "runtime_fixture.hpp"
 
 #include <weft/context.hpp>
@@ -14,8 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -31,6 +30,7 @@ using weft::net::ip_family;
 using weft::net::resolve;
 using weft::net::resolve_errc;
 using weft::net::resolve_family;
+using weft::test::count_descriptors;
 using weft::test::dns_server;
 using weft::test::eventually;
 using weft::test::procs_scope;
@@ -243,12 +243,8 @@ TEST_F(net_resolve, the_last_one_to_give_up_ends_the_question) {
 }
 
 TEST_F(net_resolve, many_names_at_once_leave_no_descriptor_behind) {
-  const auto open_now = [] {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return std::distance(begin(all), end(all));
-  };
   ASSERT_TRUE(resolve("both.weft.test"));
-  const auto before = open_now();
+  const auto before = count_descriptors();
   constexpr int names = 50;
   weft::wait_group all;
   for (int i = 0; i < names; ++i) {
@@ -259,7 +255,8 @@ TEST_F(net_resolve, many_names_at_once_leave_no_descriptor_behind) {
   }
   all.wait();
   // The one before may not have been closed yet when they were counted.
-  EXPECT_TRUE(eventually([&] { return open_now() <= before; })) << open_now() << " for " << before;
+  EXPECT_TRUE(eventually([&] { return count_descriptors() <= before; }))
+      << count_descriptors() << " for " << before;
 }
 
 }  // namespace

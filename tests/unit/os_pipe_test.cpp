@@ -1,9 +1,12 @@
 // os_pipe_test.cpp: files that the poller watches: pipes, FIFOs and terminals; and copies between
 // files and connections.
 #include "beat.hpp"
+#include "bytes.hpp"
 #include "eventually.hpp"
 #include "io/socket_access.hpp"
+#include "read_text.hpp"
 #include "runtime_fixture.hpp"
+#include "temporary_directory.hpp"
 
 #include <weft/weft.hpp>
 
@@ -11,8 +14,10 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <map>
@@ -32,42 +37,21 @@ namespace os = weft::os;
 namespace net = weft::net;
 using namespace std::chrono_literals;
 using weft::detail::wait_reason;
+using weft::test::bytes;
 using weft::test::procs_scope;
+using weft::test::read_all;
+using weft::test::read_some;
 using weft::test::runtime_test;
 using weft::test::scaled;
+using weft::test::temporary_directory;
 using weft::test::until_waiting;
-
-std::span<const std::byte> bytes(std::string_view s) { return std::as_bytes(std::span(s)); }
-
-std::string read_some(os::file& f, std::size_t most = 1000) {
-  std::string s(most, '\0');
-  const auto n = f.read(std::as_writable_bytes(std::span(s)));
-  EXPECT_TRUE(n.has_value()) << n.error().message();
-  s.resize(n.value_or(0));
-  return s;
-}
-
-std::string read_all(os::file& f) {
-  std::string all;
-  for (;;) {
-    const std::string piece = read_some(f, 1 << 16);
-    if (piece.empty()) return all;
-    all += piece;
-  }
-}
 
 class os_pipe : public runtime_test {
  protected:
-  os_pipe() {
-    std::string name = (std::filesystem::current_path() / "os_pipe_test.XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  ~os_pipe() override { std::filesystem::remove_all(folder_); }
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
  private:
-  std::string folder_;
+  const temporary_directory folder_{std::filesystem::current_path()};
 };
 
 TEST_F(os_pipe, a_reader_waits_for_the_writer) {
@@ -204,7 +188,7 @@ TEST_F(os_pipe, a_fifo_that_blocks_beside_a_beat) {
   all.go([&] {
     auto reader = os::open(path("fifo"), O_RDONLY);
     ASSERT_TRUE(reader);
-    EXPECT_EQ(read_all(*reader), "one two");
+    EXPECT_EQ(read_all(*reader, 1 << 16), "one two");
   });
   weft::this_goroutine::sleep_for(20ms);
   all.go([&] {
@@ -250,7 +234,9 @@ TEST_F(os_pipe, an_adopted_one_keeps_its_mode) {
 
 TEST_F(os_pipe, a_terminal) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  if (master < 0) GTEST_SKIP() << "no terminals here";
+  if (master < 0) {
+    GTEST_SKIP() << "no pseudo-terminal can be had (/dev/ptmx): " << std::strerror(errno);
+  }
   ASSERT_EQ(::grantpt(master), 0);
   ASSERT_EQ(::unlockpt(master), 0);
   char name[100];
@@ -317,17 +303,6 @@ std::pair<net::conn, net::conn> connected() {
           net::socket_access::make_conn(std::move(*b))};
 }
 
-std::string read_all(net::conn& c) {
-  std::string all;
-  std::array<char, 10'000> piece;
-  for (;;) {
-    const auto n = c.read(std::as_writable_bytes(std::span(piece)));
-    EXPECT_TRUE(n.has_value()) << n.error().message();
-    if (n.value_or(0) == 0) return all;
-    all.append(piece.data(), *n);
-  }
-}
-
 std::string pattern(std::size_t size) {
   std::string s(size, '\0');
   for (std::size_t i = 0; i < size; ++i) s[i] = static_cast<char>('a' + i / 7 % 26);
@@ -350,7 +325,7 @@ TEST_F(os_pipe, a_file_goes_into_a_connection) {
     EXPECT_FALSE(a.close());
     EXPECT_EQ(os::copy(a, *f).error(), weft::errc::closed);
   });
-  EXPECT_EQ(read_all(b), text.substr(1000));
+  EXPECT_EQ(read_all(b, 10'000), text.substr(1000));
   all.wait();
 }
 
@@ -370,7 +345,7 @@ TEST_F(os_pipe, a_connection_goes_into_a_file) {
     EXPECT_FALSE(a.close());
     all.wait();
     ASSERT_TRUE(f->seek(0));
-    EXPECT_TRUE(read_all(*f) == text);
+    EXPECT_TRUE(read_all(*f, 1 << 16) == text);
   }
 }
 
@@ -393,7 +368,7 @@ TEST_F(os_pipe, a_pipe_and_a_connection) {
     EXPECT_EQ(os::copy(out->second, b), text.size());
     EXPECT_FALSE(out->second.close());
   });
-  EXPECT_TRUE(read_all(out->first) == text);
+  EXPECT_TRUE(read_all(out->first, 1 << 16) == text);
   all.wait();
 }
 

@@ -21,16 +21,13 @@ namespace {
 
 using namespace std::chrono_literals;
 using weft::debug::stats;
+using weft::test::grown;
 using weft::test::procs_scope;
 using weft::test::runtime_test;
 using weft::test::scaled;
 using steady = std::chrono::steady_clock;
 
 bool pauses() { return !weft::base::env().async_preempt_off && !weft::base::sanitizer::is_thread; }
-
-std::uint64_t grown(const weft::debug::scheduler_stats& before, const char* name) {
-  return stats()[name] - before[name];
-}
 
 std::chrono::nanoseconds cpu_time() {
   timespec t{};
@@ -97,7 +94,10 @@ TEST_F(preempt, hogs_share) {
 
 // Not more than max_procs() compute at a time, but for a moment.
 TEST_F(preempt, hogs_use_no_more_cores_than_there_are_processors) {
-  if (!pauses()) GTEST_SKIP() << "taking a processor from a hog does not stop it";
+  if (!pauses()) {
+    GTEST_SKIP() << "nobody is paused here (asyncpreemptoff=1, or TSan), and a hog that only loses "
+                    "its processor computes on";
+  }
   const procs_scope one(1);
   weft::wait_group all;
   std::vector<std::atomic<std::uint64_t>> turns(6);
