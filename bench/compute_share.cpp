@@ -6,10 +6,11 @@
 // the same, so the ratio of the wall times is the price of pausing. The CPU times tell a cost in
 // instructions from CPUs that were left idle. Each number of processors has a child process, whose
 // affinity is narrowed before the runtime and its monitor start.
+#include "burn.hpp"
+
 #include <weft/weft.hpp>
 
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,20 +28,7 @@ namespace {
 constexpr int hogs = 8;
 constexpr int steps = 240'000'000;  // some 300 ms at 3 GHz: each waits for the one before it
 
-// A dependent chain, so that neither compiler nor processor can take a short cut.
-[[gnu::noinline]] std::uint64_t compute(std::uint64_t x) {
-  for (int i = 0; i < steps; ++i) x = x * 6364136223846793005u + 1;
-  return x;
-}
-
-double cpu_ms() {
-  rusage r{};
-  getrusage(RUSAGE_SELF, &r);
-  const auto ms = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_usec) / 1e3;
-  };
-  return ms(r.ru_utime) + ms(r.ru_stime);
-}
+[[gnu::noinline]] std::uint64_t compute(std::uint64_t x) { return bench::multiply_add(x, steps); }
 
 struct outcome {
   double wall_ms;
@@ -52,11 +40,11 @@ struct outcome {
 template <class F>
 outcome timed(F share) {
   std::uint64_t results[hogs] = {};
-  const double cpu = cpu_ms();
+  const double cpu = bench::cpu_ms();
   const auto begin = std::chrono::steady_clock::now();
   share(results);
   const std::chrono::duration<double, std::milli> wall = std::chrono::steady_clock::now() - begin;
-  outcome o{.wall_ms = wall.count(), .cpu_ms = cpu_ms() - cpu, .sum = 0};
+  outcome o{.wall_ms = wall.count(), .cpu_ms = bench::cpu_ms() - cpu, .sum = 0};
   for (const std::uint64_t r : results) o.sum += r;
   return o;
 }

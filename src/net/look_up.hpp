@@ -6,6 +6,7 @@
 
 #include <weft/net.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,6 +47,11 @@ expected<std::unique_ptr<look_up>> make_look_up(std::string host, ip_family fami
 bool is_localhost(std::string_view host) noexcept;
 // This machine, IPv4 first.
 std::vector<address> loopback(ip_family family);
+
+// For both forms: the C library's word for it; and a found address, which is added once, as IPv4 if
+// it is that in IPv6 form (a hosts file may have those), and not at all if it is neither.
+int native_of(ip_family family) noexcept;
+void add_found(std::vector<address>& found, const void* sockaddr, std::size_t size);
 
 // resolve() for one family.
 expected<std::vector<address>> resolve_family(std::string_view host, ip_family family,

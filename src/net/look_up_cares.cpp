@@ -24,7 +24,6 @@
 #include "net/look_up.hpp"
 #include "sched/call.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -36,7 +35,6 @@
 #include <utility>
 
 #include <ares.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -76,24 +74,6 @@ std::error_code error_of(int status) {
     default:
       return resolve_errc::failed;
   }
-}
-
-int native_of(ip_family family) {
-  switch (family) {
-    case ip_family::v4:
-      return AF_INET;
-    case ip_family::v6:
-      return AF_INET6;
-    case ip_family::any:
-      break;
-  }
-  return AF_UNSPEC;
-}
-
-// An IPv4 address in IPv6 form, which a hosts file may have, is the IPv4 address.
-address plain(const ares_addrinfo_node& node) {
-  const address a = address::from_native(node.ai_addr, node.ai_addrlen);
-  return a.is_v4() ? address::parse(a.host()).value_or(a) : a;
 }
 
 // Whether the system's settings say how often to ask.
@@ -232,10 +212,7 @@ class cares_look_up final : public look_up {
     self->status_ = status;
     if (answer == nullptr) return;
     for (const ares_addrinfo_node* node = answer->nodes; node != nullptr; node = node->ai_next) {
-      const address a = plain(*node);
-      if ((a.is_v4() || a.is_v6()) && std::ranges::find(self->found_, a) == self->found_.end()) {
-        self->found_.push_back(a);
-      }
+      add_found(self->found_, node->ai_addr, node->ai_addrlen);
     }
     ares_freeaddrinfo(answer);
   }

@@ -8,14 +8,12 @@
 #include <weft/go.hpp>
 #include <weft/sync.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <utility>
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 namespace weft::net {
@@ -74,9 +72,7 @@ class blocking_look_up final : public look_up {
  private:
   expected<std::vector<address>> ask() const {
     addrinfo hints{};
-    hints.ai_family = family_ == ip_family::any  ? AF_UNSPEC
-                      : family_ == ip_family::v4 ? AF_INET
-                                                 : AF_INET6;
+    hints.ai_family = native_of(family_);
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* all = nullptr;
     if (const int s = ::getaddrinfo(host_.c_str(), nullptr, &hints, &all); s != 0) {
@@ -84,11 +80,7 @@ class blocking_look_up final : public look_up {
     }
     std::vector<address> found;
     for (const addrinfo* i = all; i != nullptr; i = i->ai_next) {
-      address a = address::from_native(i->ai_addr, i->ai_addrlen);
-      if (a.is_v4()) a = address::parse(a.host()).value_or(a);  // also if in IPv6 form
-      if ((a.is_v4() || a.is_v6()) && std::ranges::find(found, a) == found.end()) {
-        found.push_back(a);
-      }
+      add_found(found, i->ai_addr, i->ai_addrlen);
     }
     ::freeaddrinfo(all);
     if (found.empty()) return std::unexpected(make_error_code(resolve_errc::no_address));

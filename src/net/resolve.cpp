@@ -22,12 +22,15 @@
 #include <weft/net.hpp>
 #include <weft/sync.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <utility>
+
+#include <sys/socket.h>
 
 namespace weft::net {
 namespace {
@@ -192,6 +195,24 @@ std::vector<address> loopback(ip_family family) {
   if (family != ip_family::v6) result.push_back(*address::parse("127.0.0.1"));
   if (family != ip_family::v4) result.push_back(*address::parse("::1"));
   return result;
+}
+
+int native_of(ip_family family) noexcept {
+  switch (family) {
+    case ip_family::v4:
+      return AF_INET;
+    case ip_family::v6:
+      return AF_INET6;
+    case ip_family::any:
+      break;
+  }
+  return AF_UNSPEC;
+}
+
+void add_found(std::vector<address>& found, const void* sockaddr, std::size_t size) {
+  address a = address::from_native(sockaddr, size);
+  if (a.is_v4()) a = address::parse(a.host()).value_or(a);
+  if ((a.is_v4() || a.is_v6()) && std::ranges::find(found, a) == found.end()) found.push_back(a);
 }
 
 expected<std::vector<address>> resolve_family(std::string_view host, ip_family family,

@@ -310,21 +310,21 @@ expected<std::size_t> file_core::write(std::span<const std::byte> from) {
   return result;
 }
 
+std::error_code file_core::offset_error(std::uint64_t offset) const noexcept {
+  if (descriptor_ != nullptr) return std::make_error_code(std::errc::invalid_seek);
+  if (offset > INT64_MAX) return std::make_error_code(std::errc::invalid_argument);
+  return {};
+}
+
 expected<std::size_t> file_core::pread(std::span<std::byte> into, std::uint64_t offset) {
-  if (descriptor_ != nullptr) {
-    return std::unexpected(std::make_error_code(std::errc::invalid_seek));
-  }
-  if (offset > INT64_MAX) return std::unexpected(std::make_error_code(std::errc::invalid_argument));
+  if (const std::error_code e = offset_error(offset)) return std::unexpected(e);
   const call in_flight(*this);
   if (!in_flight) return closed_error();
   return read_plain(into, static_cast<std::int64_t>(offset));
 }
 
 expected<std::size_t> file_core::pwrite(std::span<const std::byte> from, std::uint64_t offset) {
-  if (descriptor_ != nullptr) {
-    return std::unexpected(std::make_error_code(std::errc::invalid_seek));
-  }
-  if (offset > INT64_MAX) return std::unexpected(std::make_error_code(std::errc::invalid_argument));
+  if (const std::error_code e = offset_error(offset)) return std::unexpected(e);
   const call in_flight(*this);
   if (!in_flight) return closed_error();
   return write_plain(from, static_cast<std::int64_t>(offset));

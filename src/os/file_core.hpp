@@ -91,6 +91,8 @@ class file_core {
   bool begin() noexcept;
   void end() noexcept;
 
+  // Returns: why nothing can be at that place.
+  std::error_code offset_error(std::uint64_t offset) const noexcept;
   // offset: -1: the file's position.
   expected<std::size_t> read_plain(std::span<std::byte> into, std::int64_t offset);
   expected<std::size_t> write_plain(std::span<const std::byte> from, std::int64_t offset);

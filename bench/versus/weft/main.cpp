@@ -1,12 +1,12 @@
 // main.cpp: weft's entry in the comparison. The work of each case is bench/versus/spec.md's, the
 // same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS, and for
 // servers, which are checked by their clients, weft_bench CASE PROCESSORS HOST:PORT
+#include "burn.hpp"
 #include "locked_ping.hpp"
 #include "servers.hpp"
 
 #include <weft/weft.hpp>
 
-#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -26,15 +26,6 @@ using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
 namespace {
-
-double cpu_ms() {
-  rusage r{};
-  getrusage(RUSAGE_SELF, &r);
-  const auto ms = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_usec) / 1e3;
-  };
-  return ms(r.ru_utime) + ms(r.ru_stime);
-}
 
 double resident_bytes() {
   std::ifstream status("/proc/self/status");
@@ -57,9 +48,8 @@ void require(bool ok, const char* what) {
 
 volatile std::uint64_t sink;
 
-// A dependent chain of n multiply-adds: the same few cycles each in every language.
 [[gnu::noinline]] void work(int n, std::uint64_t x) {
-  for (int i = 0; i < n; ++i) x = x * 6364136223846793005u + 1;
+  x = bench::multiply_add(x, n);
   if (x == 42) sink = x;
 }
 
@@ -135,7 +125,7 @@ figure sleep_case() {
   }
   group.wait();
   require(slept == 100'000, "sleep");
-  return {cpu_ms(), "ms-cpu"};
+  return {bench::cpu_ms(), "ms-cpu"};
 }
 
 figure parked() {
@@ -172,9 +162,9 @@ figure idle() {
   weft::wait_group gone;
   for (int i = 0; i < 10'000; ++i) gone.go([&] { gate.wait(); });
   weft::this_goroutine::sleep_for(100ms);
-  const double base = cpu_ms();
+  const double base = bench::cpu_ms();
   weft::this_goroutine::sleep_for(3s);
-  const double used = cpu_ms() - base;
+  const double used = bench::cpu_ms() - base;
   gate.done();
   gone.wait();
   return {used, "ms-cpu"};
