@@ -5,8 +5,6 @@
 #include "sched/scheduler.hpp"
 #include "sched/start.hpp"
 
-#include <mutex>
-
 namespace weft::sched {
 namespace {
 

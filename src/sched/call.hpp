@@ -8,7 +8,6 @@
 #include "sched/tls.hpp"
 
 #include <atomic>
-#include <cstdint>
 
 namespace weft::sched {
 

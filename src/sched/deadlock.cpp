@@ -23,7 +23,6 @@
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>

@@ -9,8 +9,7 @@
 // global queue, then at the oldest in `ready`, then at the oldest in `fresh`, each in its turn;
 // runs timers that are due; ends the slice that goroutines waking each other through `next`
 // inherit; gives a hog its turn if none has had one for three slices; and takes new ones from the
-// old end for as long as the oldest of them has waited a
-// millisecond or more.
+// old end for as long as the oldest of them has waited a millisecond or more.
 //
 // A processor with nothing to run searches. The hard part is not to find work but to leave alone
 // what is better left alone: a thief that takes a 20 ns goroutine to another core makes both
@@ -29,7 +28,6 @@
 //
 // Tried and dropped, with figures, in docs/decisions/: wake and steal at once as Go does
 // (fine-grained work on two processors is slower than on one); stealing only what has aged 20 us.
-#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/choice.hpp"
 #include "sched/pick.hpp"

@@ -1,7 +1,6 @@
 // go.cpp: the API of weft/go.hpp on top of the scheduler.
 #include <weft/go.hpp>
 
-#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/extra.hpp"
 #include "sched/inside.hpp"

@@ -116,9 +116,7 @@ machine* grant_locked(processor* p, goroutine* g) noexcept {
 machine* pass_on_locked(processor* p) noexcept {
   count_pick(*p);  // who watches it sees that it goes on
   if (p->retiring.load(std::memory_order_relaxed)) {
-    end_loan_of_locked(*p);
-    drain(*p);
-    p->retired = true;
+    retire_locked(*p);
     return nullptr;
   }
   const bool timer_due = earliest_timer_hint() <= base::now_ns();
@@ -196,11 +194,7 @@ bool retake(processor& p, detach_cause why) noexcept {
 
 bool give_back_loan(machine* m) noexcept {
   processor* const p = m->p;
-  const bool searched = m->searching;
-  if (searched) {
-    m->searching = false;
-    sched.idle.end_search();
-  }
+  const bool searched = end_search(m);
   sched.lock.lock();
   // Somebody who made work while this search was on relied on it.
   const bool more = p->retiring.load(std::memory_order_relaxed) || has_work(*p) ||
@@ -249,7 +243,7 @@ bool acquire_processor(machine* m) noexcept {
   sched.lock.lock();
   const bool has = acquire_locked(m, woken);
   sched.lock.unlock();
-  if (woken != nullptr) woken->sleep.wake();
+  wake(woken);
   if (has) {
     note_activity();  // the monitor's [J1]
   } else {

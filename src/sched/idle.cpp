@@ -42,7 +42,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 namespace weft::sched {
@@ -75,20 +74,20 @@ void remove_spare_locked(machine* m) noexcept {
 // Best one with a thread that does nothing else; else the one whose machine attends to the poller;
 // else one for which a thread has to be made.
 processor* find_idle_locked(processor::idleness how) noexcept {
-  processor* second = nullptr;
-  processor* third = nullptr;
+  processor* polling = nullptr;
+  processor* without_thread = nullptr;
   for (processor* p = sched.idle_head; p != nullptr; p = p->idle_next) {
     if (p->idle != how) continue;
     const machine* const holder = p->holder.load(std::memory_order_relaxed);
     if (holder == nullptr && sched.spare_head == nullptr) {
-      second = p;
+      without_thread = p;
     } else if (holder != nullptr && holder == sched.polling) {
-      third = p;
+      polling = p;
     } else {
       return p;
     }
   }
-  return third != nullptr ? third : second;
+  return polling != nullptr ? polling : without_thread;
 }
 
 // Takes an idle processor for a search that is counted already. Returns: whom to wake.
@@ -125,10 +124,6 @@ machine* pass_timekeeping_locked() noexcept {
   if (p == nullptr && sched.spare_head != nullptr) p = find_idle_locked(processor::idleness::numb);
   if (p == nullptr || !sched.idle.try_search(processors_max)) return nullptr;
   return rouse_locked(p);
-}
-
-void wake(machine* m) noexcept {
-  if (m != nullptr) m->sleep.wake();
 }
 
 // A processor that waits for a thread, in vain or not. A search is counted for it.
@@ -319,9 +314,9 @@ namespace {
 // A goroutine that is tied to a thread takes its processor there and back again within
 // microseconds, if all it does is answer. Who has just given a processor away waits awake for a
 // moment, as long as that pays; waking a thread takes longer than the whole.
-constexpr std::int64_t spin_first_ns = 30'000;  // waking a core that sleeps takes half of it
-constexpr std::int64_t spin_max_ns = 30'000;
-constexpr std::int64_t spin_pause = 256;  // turns to leave out when it has not paid
+constexpr std::int64_t spin_long_ns = 30'000;   // waking a core that sleeps takes half of it
+constexpr std::int64_t spin_short_ns = 15'000;  // after one that has not paid
+constexpr std::int64_t spin_pause = 256;        // turns to leave out after two
 
 // Returns: whether it has got a token.
 bool spin_for_token(machine* m) noexcept {
@@ -334,7 +329,7 @@ bool spin_for_token(machine* m) noexcept {
   bool token = false;
   if (spinners.fetch_add(1, std::memory_order_relaxed) <
       sched.cores.load(std::memory_order_relaxed) / 2) {
-    const std::int64_t end = base::now_ns() + (m->spin_ns != 0 ? m->spin_ns : spin_first_ns);
+    const std::int64_t end = base::now_ns() + (m->spin_ns != 0 ? m->spin_ns : spin_long_ns);
     m->is_asleep.store(true, std::memory_order_release);  // nobody need wait for it
     do {
       for (int i = 0; i < 16 && !token; ++i) {
@@ -344,9 +339,8 @@ bool spin_for_token(machine* m) noexcept {
     } while (!token && base::now_ns() < end);
     if (token) count_nap(m);
     m->is_asleep.store(false, std::memory_order_release);
-    m->spin_ns = token                                    ? spin_max_ns
-                 : m->spin_ns == 0 || m->spin_ns > 15'000 ? 15'000
-                                                          : -spin_pause;
+    const bool was_short = m->spin_ns != 0 && m->spin_ns <= spin_short_ns;
+    m->spin_ns = token ? spin_long_ns : was_short ? -spin_pause : spin_short_ns;
   }
   spinners.fetch_sub(1, std::memory_order_relaxed);
   return token;
@@ -437,10 +431,7 @@ bool sleep_idle(machine* m) noexcept {
   const std::int64_t doze_ns = p->doze_ns;
   if (doze) p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
   add_idle_locked(p, doze ? processor::idleness::dozing : processor::idleness::listening);
-  if (m->searching) {
-    m->searching = false;
-    sched.idle.end_search();
-  }
+  (void)end_search(m);
   if (timekeeping_needed_locked()) {
     until = earliest_timer_hint();
     sched.keeper = m;
@@ -508,13 +499,9 @@ bool sleep_idle(machine* m) noexcept {
 }
 
 bool sleep_spare(machine* m) noexcept {
-  const bool searched = m->searching;
   sched.lock.lock();
   WEFT_ASSERT(m->p == nullptr && !m->is_spare);
-  if (searched) {
-    m->searching = false;
-    sched.idle.end_search();
-  }
+  const bool searched = end_search(m);
   processor* const p = take_waiting_locked();
   if (p != nullptr) {
     hold_locked(m, p);
@@ -537,7 +524,6 @@ bool sleep_spare(machine* m) noexcept {
 }
 
 void release_processor(machine* m) noexcept {
-  const bool searched = m->searching;
   sched.lock.lock();
   // Given up in user code, it may have been lent and given back since.
   if (m->lent != nullptr) end_loan_locked(m);
@@ -549,10 +535,7 @@ void release_processor(machine* m) noexcept {
   }
   m->p = nullptr;
   m->last_p = p;
-  if (searched) {
-    m->searching = false;
-    sched.idle.end_search();
-  }
+  const bool searched = end_search(m);
   p->holder.store(nullptr, std::memory_order_release);
   departure left = after_passing_locked(*p, pass_on_locked(p));
   sched.lock.unlock();
@@ -561,23 +544,18 @@ void release_processor(machine* m) noexcept {
   left.finish();
 }
 
-void give_processor(machine* m, machine* to, goroutine* g) noexcept {
-  WEFT_ASSERT(g->bound == to);
-  const bool searched = m->searching;
+void give_processor(machine* m, goroutine* g) noexcept {
   sched.lock.lock();
   processor* const p = m->p;
-  if (searched) {
-    m->searching = false;
-    sched.idle.end_search();
-  }
+  const bool searched = end_search(m);
   m->p = nullptr;
   m->last_p = p;
   count_pick(*p);
-  grant_locked(p, g);
+  machine* const to = grant_locked(p, g);
   machine* const keeper = keep_time_locked();
   sched.lock.unlock();
   m->gave_away = true;
-  to->sleep.wake();
+  wake(to);
   wake(keeper);
   if (searched) look_for_others();
 }

@@ -12,7 +12,6 @@
 // that exist carry on.
 #include "base/check.hpp"
 #include "base/clock.hpp"
-#include "base/env.hpp"
 #include "base/kernel.hpp"
 #include "base/signal_stack.hpp"
 #include "sched/counters.hpp"
@@ -163,7 +162,7 @@ goroutine* find_work(machine* m) noexcept {
     }
     m->dozed = false;
     if (g->how == mode::paused || (g->how == mode::bound && g->bound != m)) {
-      give_processor(m, g->bound, g);
+      give_processor(m, g);
       continue;
     }
     if (has_run(g)) {
@@ -174,10 +173,7 @@ goroutine* find_work(machine* m) noexcept {
       await_stack(m, g);
       continue;
     }
-    if (m->searching) {
-      m->searching = false;
-      sched.idle.end_search();
-    }
+    (void)end_search(m);
     work_made(m);  // idle_state.hpp, I2: passes the search on
     return g;
   }
@@ -307,15 +303,13 @@ void make_numb(processor* p, int error) noexcept {
   machine* woken = nullptr;
   sched.lock.lock();
   if (p->retiring.load(std::memory_order_relaxed)) {
-    end_loan_of_locked(*p);
-    drain(*p);
-    p->retired = true;
+    retire_locked(*p);
   } else {
     drain(*p);  // nobody looks into the queues of a processor that nobody holds
     woken = idle_without_thread_locked(p);
   }
   sched.lock.unlock();
-  if (woken != nullptr) woken->sleep.wake();
+  wake(woken);
   sched.idle.end_search();
   note_activity();        // the monitor tries again
   base::heavy_barrier();  // idle_state.hpp, I2

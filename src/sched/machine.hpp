@@ -24,11 +24,10 @@ inline constexpr int claim_turns = 64;
 
 // What a goroutine asks its machine to do once the goroutine's own stack is no longer in use.
 enum class errand : std::uint8_t {
-  none,        // find something to run
+  none,        // find something to run; first of all a processor, if it has lost its own
   run,         // run `errand_goroutine`, which could not be run from where it was picked
   wait_bound,  // `errand_goroutine` is bound to this machine and waits: sleep until it is ready
   end_bound,   // a bound goroutine has ended: the thread ends with it
-  lost,        // there is no processor: wait for one
 };
 // With any of them, `errand_stack`, if set, is a stack of another size than the default whose
 // goroutine has ended: it goes back to the pool.
@@ -94,7 +93,7 @@ struct alignas(64) machine {
   std::atomic<bool> has_long_slice{false};  // of the kernel's time, because it ran a hog
   std::atomic<bool> wants_report{false};    // a stall is to be reported from its handler,
   std::atomic<std::int64_t> stalled_ns{0};  // of so long
-  std::atomic<bool> is_paused{false};       // [Q1]
+  std::atomic<bool> is_paused{false};       // [PR1]
   bool is_hog = false;       // lost its processor because of that; guarded by the lock
   std::int64_t spin_ns = 0;  // how long it waits awake for a processor it has just given away
   bool gave_away = false;    // and that it has; owner only

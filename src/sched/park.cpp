@@ -2,7 +2,6 @@
 #include <weft/detail/park.hpp>
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/random.hpp"
 #include "sched/choice.hpp"
 #include "sched/parking.hpp"

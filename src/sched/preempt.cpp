@@ -25,7 +25,7 @@
 // others.
 //
 // When the process ends, all are let go: one may hold the lock of malloc, which destructors need.
-// [Q1] A machine says that it is paused, then looks whether the process ends; who ends it says so,
+// [PR1] A machine says that it is paused, then looks whether the process ends; who ends it says so,
 // then looks who is paused.
 #include "base/backtrace.hpp"
 #include "base/clock.hpp"
@@ -68,8 +68,8 @@ void never_lies_down() noexcept {}
 // The goroutine of this machine waits for its turn, in the handler. Requires: inside, its seat
 // given up, the goroutine to be found in a queue.
 void wait_for_turn(machine* m, goroutine* g) noexcept {
-  m->is_paused.store(true, std::memory_order_seq_cst);  // [Q1]
-  const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&
+  m->is_paused.store(true, std::memory_order_seq_cst);                     // [PR1]
+  const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&  // [PR1]
                        await_grant(m, &never_lies_down) != nullptr;
   m->is_paused.store(false, std::memory_order_relaxed);
   sched.paused_count.fetch_sub(1, std::memory_order_relaxed);
@@ -261,7 +261,7 @@ void release_paused() noexcept {
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
-    if (m->is_paused.load(std::memory_order_acquire)) m->sleep.wake();
+    if (m->is_paused.load(std::memory_order_acquire)) m->sleep.wake();  // [PR1]
   }
 }
 

@@ -6,7 +6,6 @@
 // their stacks are read. The process ends with status 2 in any case, by a deadline if need be.
 #include "arch/entry.hpp"
 #include "base/backtrace.hpp"
-#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/symbolize.hpp"
@@ -17,7 +16,6 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <iterator>
 #include <string_view>
 

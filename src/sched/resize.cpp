@@ -7,7 +7,6 @@
 // another processor. What the processor had queued moves to the global queue. Its timers stay where
 // they are: any machine may run them. Retired processors are kept for the day the number grows
 // again.
-#include "base/check.hpp"
 #include "base/cpu_limit.hpp"
 #include "base/random.hpp"
 #include "sched/scheduler.hpp"
@@ -56,15 +55,12 @@ machine* retire_unused_locked(processor* p) noexcept {
   if (p->idle != processor::idleness::busy) {
     remove_idle_locked(p);
     machine* const keeper = dismiss_sleeper_locked(p);
-    drain(*p);
-    p->retired = true;
+    retire_locked(*p);
     return keeper;
   }
   if (remove_starting_locked(p)) {
     sched.idle.end_search();
-    end_loan_of_locked(*p);
-    drain(*p);
-    p->retired = true;
+    retire_locked(*p);
   }
   return nullptr;
 }
@@ -83,6 +79,12 @@ void retire(processor* p) noexcept {
 }
 
 }  // namespace
+
+void retire_locked(processor& p) noexcept {
+  end_loan_of_locked(p);
+  drain(p);
+  p.retired = true;
+}
 
 std::uint32_t resize(std::uint32_t n) noexcept {
   const lock_outside mark;
@@ -106,14 +108,14 @@ std::uint32_t resize(std::uint32_t n) noexcept {
     } else if (!p->retired) {
       // Each of them, and at once: there may be one for every processor. A sleeper that was given
       // another to hold waits for nothing but this.
-      if (machine* const woken = retire_unused_locked(p)) woken->sleep.wake();
+      wake(retire_unused_locked(p));
     }
   }
   sched.lock.unlock();
   for (std::uint32_t i = n; i < made; ++i) {
     retire(sched.processors[i].load(std::memory_order_relaxed));
   }
-  keep_time();            // idle.cpp, I5
+  keep_time();            // idle.cpp, I3
   attend_poller();        // poller.hpp, P1
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
   if (before != 0 && (work_waits_hint() || urgent_work_hint(0))) wake_for_inbox();

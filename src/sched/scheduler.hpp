@@ -8,7 +8,7 @@
 // resize.cpp max_procs.
 //
 // Locks, by rank (a holder may take only those further right):
-//   timer heap  ->  scheduler.lock  ->  global queue, record pool, stack pool
+//   timer heap  ->  scheduler.lock  ->  global queue, record pool, stack pool, sides of pollables
 #pragma once
 
 #include "arch/entry.hpp"
@@ -181,6 +181,20 @@ bool is_deadlocked() noexcept;
 // Whether it is worth asking: cheap, and true if it could be so.
 bool looks_deadlocked() noexcept;
 
+// Gives a token to whom a function with `_locked` in its name has named, if anybody.
+inline void wake(machine* m) noexcept {
+  if (m != nullptr) m->sleep.wake();
+}
+
+// The search that is counted for this machine is over. Returns: whether there was one: then
+// look_for_others() must follow, unless it goes on to run something.
+inline bool end_search(machine* m) noexcept {
+  if (!m->searching) return false;
+  m->searching = false;
+  the_scheduler.idle.end_search();
+  return true;
+}
+
 inline void count_nap(machine* m) noexcept {
   m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
@@ -210,8 +224,8 @@ void sleep_for_grant(machine* m, void (*lie_down)()) noexcept;
 void look_for_others() noexcept;
 // Gives up m->p: to another machine if there is work for it, else to the idle list.
 void release_processor(machine* m) noexcept;
-// Gives m->p to `to`, which sleeps bound, together with `g`, the goroutine bound to it.
-void give_processor(machine* m, machine* to, goroutine* g) noexcept;
+// Gives m->p to the machine that `g` is tied to, which sleeps, or is about to, until then.
+void give_processor(machine* m, goroutine* g) noexcept;
 // Wakes the machine that sleeps until a timer, if there is none any more: it sleeps for good then.
 void dismiss_keeper() noexcept;
 // Sees to it that somebody wakes up for the earliest timer.
@@ -230,7 +244,7 @@ struct departure {
 // Requires: the lock; p has just been passed on, to `woken` if to anybody.
 departure after_passing_locked(const processor& p, machine* woken) noexcept;
 
-// Takes a processor out of circulation. Requires: the lock, and the right to touch it.
+// Puts a processor into the idle list. Requires: the lock, and the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;
 // The machine that sleeps with an idle processor, if any, becomes a spare one. Requires: the lock.
@@ -268,6 +282,9 @@ std::uint32_t resize(std::uint32_t n) noexcept;
 // The same, and from then on the number no longer follows the CPU limit.
 std::uint32_t resize_by_hand(std::uint32_t n) noexcept;
 void follow_cpu_limit() noexcept;
+// Takes a processor that is `retiring` out of circulation; what it has queued is for others.
+// Requires: the lock, and the right to touch it.
+void retire_locked(processor& p) noexcept;
 void note_activity() noexcept;  // wakes the monitor from its deep sleep
 void poke_monitor() noexcept;   // makes it look at once
 // A timer was set for then, perhaps on a processor that will not look at it in time.

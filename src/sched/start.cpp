@@ -9,12 +9,9 @@
 // fork: a child has only the thread that called fork. It may exec or _exit; the first use of weft
 // in it is fatal and says so.
 #include "sched/start.hpp"
-#include "base/check.hpp"
-#include "base/clock.hpp"
 #include "base/cpu_limit.hpp"
 #include "base/env.hpp"
 #include "base/membarrier.hpp"
-#include "base/symbolize.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/stop.hpp"
 

@@ -20,15 +20,12 @@
 // Nothing that came from this_machine() survives suspend(): it is read again after every switch.
 #include "sched/switch.hpp"
 #include "arch/entry.hpp"
-#include "base/check.hpp"
 #include "base/sanitizer.hpp"
 #include "sched/counters.hpp"
 #include "sched/extra.hpp"
 #include "sched/pick.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
-
-#include <cstddef>
 
 namespace weft::sched {
 namespace {
@@ -221,8 +218,6 @@ machine* enter_slow(machine* m, bool may_yield) noexcept {
         if (g->how == mode::bound) {
           m->task = errand::wait_bound;
           m->errand_goroutine = g;
-        } else {
-          m->task = errand::lost;
         }
         inject(g);
         leave_for(m, g, nullptr);
