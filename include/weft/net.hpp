@@ -12,7 +12,6 @@
 #include <weft/time.hpp>
 
 #include <chrono>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <pthread.h>
 #include <unistd.h>
 
 namespace weft::base {

@@ -48,7 +48,6 @@ void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom, 
 void __sanitizer_finish_switch_fiber(void* fake_stack_save, const void** bottom_old,
                                      std::size_t* size_old);
 void __asan_unpoison_memory_region(void const volatile* address, std::size_t size);
-void __asan_handle_no_return(void);
 void __lsan_register_root_region(const void* address, std::size_t size);
 void __lsan_unregister_root_region(const void* address, std::size_t size);
 #endif
@@ -101,13 +100,6 @@ inline void unpoison([[maybe_unused]] const void* address,
                      [[maybe_unused]] std::size_t bytes) noexcept {
 #if WEFT_ASAN
   __asan_unpoison_memory_region(address, bytes);
-#endif
-}
-
-// Before a jump that abandons frames of the running stack.
-inline void handle_no_return() noexcept {
-#if WEFT_ASAN
-  __asan_handle_no_return();
 #endif
 }
 

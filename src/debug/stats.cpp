@@ -1,12 +1,12 @@
 #include <weft/debug.hpp>
 
 #include "sched/counters.hpp"
+#include "sched/inside.hpp"
 #include "sched/scheduler.hpp"
 
 #include <weft/go.hpp>
 
 #include <algorithm>
-#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -28,13 +28,12 @@ scheduler_stats stats() {
   std::uint64_t machines = 0;
   std::uint64_t spare = 0;
   {
-    // Outside the runtime nobody waits for this lock with a processor for long.
-    if (sched::this_machine() != nullptr) (void)sched::enter();
+    sched::inside in;  // nobody is paused with this lock
     s.lock.lock();
     machines = s.machines;
     spare = s.spare_count;
     s.lock.unlock();
-    if (sched::machine* const m = sched::this_machine()) sched::leave(m);
+    in.leave();
   }
   std::vector<stat> all{
       {"goroutines", num_goroutine()},

@@ -24,9 +24,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <utility>
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

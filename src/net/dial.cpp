@@ -7,7 +7,7 @@
 //   - The other list begins 300 ms later, or as soon as the first has failed: a broken IPv6 costs
 //     a blink, not a time-out.
 //   - The first connection wins; the loser is cancelled, and closed if it came through all the
-//   same.
+//     same.
 //   - With a deadline, each address has its share of the time that is left, so that the first does
 //     not use it up; but at least 2 s, for less is too little for a bad line.
 //   - If all fail, the error is that of the first address: the one that was meant.

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include <arpa/inet.h>
 #include <net/if.h>

@@ -28,10 +28,6 @@ namespace {
 constexpr std::uint64_t piece_max = std::uint64_t{1} << 20;
 constexpr std::size_t buffer_bytes = std::size_t{64} << 10;
 
-std::unexpected<std::error_code> closed_error() {
-  return std::unexpected(make_error_code(errc::closed));
-}
-
 // Whether another way may do.
 bool is_refused(const std::error_code& e) noexcept {
   return e == std::errc::invalid_argument || e == std::errc::function_not_supported ||
@@ -125,11 +121,11 @@ expected<std::uint64_t> copy(file& to, net::conn& from, std::uint64_t count) {
   io::descriptor* const socket = net::socket_access::of(from);
   file_core* const target = file_access::of(to);
   if (socket == nullptr || target == nullptr || !target->is_open()) return closed_error();
-  const own_pipe pipe;
-  if (!pipe.is_there() || target->what() != file_core::kind::disk ||
-      (::fcntl(target->fd(), F_GETFL) & O_APPEND) != 0) {
+  if (target->what() != file_core::kind::disk || (::fcntl(target->fd(), F_GETFL) & O_APPEND) != 0) {
     return copy_by_buffer(to, *socket, count, 0);
   }
+  const own_pipe pipe;
+  if (!pipe.is_there()) return copy_by_buffer(to, *socket, count, 0);
   std::uint64_t done = 0;
   while (done < count) {
     const auto most = static_cast<std::size_t>(std::min(count - done, piece_max));

@@ -24,10 +24,6 @@ using sched::poll_side;
 
 enum class origin : std::uint8_t { ours, adopted };
 
-std::unexpected<std::error_code> closed_error() {
-  return std::unexpected(make_error_code(errc::closed));
-}
-
 // Whether the poller can watch it.
 bool can_poll(int fd, mode_t mode) noexcept {
   if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode)) return false;

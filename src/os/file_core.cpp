@@ -41,10 +41,6 @@ std::unexpected<std::error_code> failure(std::int64_t negative) {
   return std::unexpected(std::error_code(static_cast<int>(-negative), std::generic_category()));
 }
 
-std::unexpected<std::error_code> closed_error() {
-  return std::unexpected(make_error_code(errc::closed));
-}
-
 // Makes a system call again if a signal has interrupted it. Returns: its result, or a negative
 // errno.
 template <class F>

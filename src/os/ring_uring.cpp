@@ -17,8 +17,9 @@
 // Why a thread, and not whoever has a request. The kernel ties requests to the thread that submits
 // them: a thread that ends cancels its own; each has its own pool of kernel threads; and what is
 // left to do when a page has arrived is done in that thread, which is woken for it out of whatever
-// call it sleeps in (epoll_wait returns EINTR). Machines end, and sleep in calls of the user's. Two
-// switches of threads, about 10 us, are little beside a disk.
+// call it sleeps in (epoll_wait returns EINTR). Machines end, and sleep in calls of the user's. The
+// two wake-ups of threads, 60 us (docs/decisions/007), are little beside a slow disk, and what a
+// fast one has to do hardly ever gets here (file_core.cpp).
 //
 // What an operation uses stays valid until it is done, because its goroutine stays parked: nothing
 // cancels it. If the process ends first, stacks stay mapped until the kernel has torn the ring
@@ -61,11 +62,10 @@ struct pending {
 
 class service {
  public:
-  // Returns: whether the kernel lets us.
+  // Requires: the runtime has started. Returns: whether the kernel lets us.
   bool start() {
     if (!make_ring()) return false;
     bell_ = ::eventfd(0, EFD_CLOEXEC);
-    sched::ensure_started();
     if (bell_ >= 0 && sched::start_service("weft-ring", &main) == 0) {
       sched::the_scheduler.has_ring.store(true, std::memory_order_relaxed);
       return true;
