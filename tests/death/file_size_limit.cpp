@@ -2,7 +2,6 @@
 #include <weft/weft.hpp>
 
 #include <csignal>
-#include <cstdio>
 #include <fcntl.h>
 #include <span>
 #include <string>

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
-#include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/socket.h>

@@ -18,7 +18,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -30,8 +29,6 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
-#include <memory>
-#include <optional>
 #include <span>
 #include <sstream>
 #include <string>

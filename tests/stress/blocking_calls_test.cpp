@@ -16,7 +16,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -24,7 +23,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
@@ -34,7 +32,6 @@
 #include <poll.h>
 #include <semaphore.h>
 #include <string>
-#include <string_view>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/socket.h>

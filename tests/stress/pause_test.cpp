@@ -40,7 +40,6 @@
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 namespace weft {

@@ -30,7 +30,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>

@@ -14,9 +14,7 @@
 #include <chrono>
 #include <climits>
 #include <stdexcept>
-#include <string>
 #include <thread>
-#include <vector>
 
 namespace {
 

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -61,7 +61,13 @@ weft::expected<weft::net::conn> dial_addresses(const std::vector<address>& addre
 constexpr const char* no_cares =
     "built without c-ares: the C library cannot be pointed at a test's server";
 
-class net_dial : public weft::test::runtime_test {};
+class net_dial : public weft::test::runtime_test {
+ protected:
+  void TearDown() override {
+    weft::net::use_name_servers("");
+    runtime_test::TearDown();
+  }
+};
 
 // A socket of the kernel's, without the library under test.
 class raw_socket {
@@ -435,7 +441,6 @@ TEST_F(net_dial_both, a_name_leads_to_whoever_listens) {
     EXPECT_TRUE(dial(right, "both.weft.test:" + port));
     EXPECT_EQ(dial(wrong, "both.weft.test:" + port).error(), std::errc::connection_refused);
   }
-  weft::net::use_name_servers("");
 }
 
 TEST_F(net_dial, localhost_by_name) {
@@ -451,7 +456,6 @@ TEST_F(net_dial, a_deadline_covers_the_look_up_too) {
   if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << no_cares;
   const auto [ctx, cancel] = weft::with_timeout(context::background(), 50ms);
   EXPECT_EQ(dial("tcp", "silent.weft.test:80", ctx).error(), weft::errc::deadline_exceeded);
-  weft::net::use_name_servers("");
 }
 
 TEST_F(net_dial, unix_sockets_by_path_and_by_abstract_name) {

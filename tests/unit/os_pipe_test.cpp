@@ -20,13 +20,9 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
-#include <map>
-#include <span>
 #include <string>
-#include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <termios.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
