@@ -1,6 +1,6 @@
 // call.hpp: announces a system call that is usually short (a file's read, a name's look-up). The
 // goroutine keeps its processor, which costs two plain stores; if the call still lasts after 20 us
-// and others wait, the monitor takes the processor (monitor.cpp). For calls that are known to be
+// and others wait, the monitor takes the processor (watch.hpp). For calls that are known to be
 // long there is weft::blocking.
 #pragma once
 
