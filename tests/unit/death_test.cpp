@@ -202,6 +202,9 @@ TEST(fatal_ends, unlock_of_what_is_not_locked) {
 
 // Nobody can go on: every goroutine's wait is told, and the process ends.
 TEST(fatal_ends, deadlock) {
+  if (sizeof(WEFT_EMULATOR) > 1) {
+    GTEST_SKIP() << "an emulator does not tell how many threads there are, so none is reported";
+  }
   struct end {
     const char* how;
     const char* reason;
