@@ -11,8 +11,10 @@
 // on (blocking, below, and docs/decisions/006).
 //
 // A goroutine has 256 KiB of stack by default, of which only what is touched costs memory
-// (WEFT_STACK=1m changes it, go_options::stack_size does for one goroutine). An overflow is
-// reported.
+// (WEFT_STACK=1m changes it, go_options::stack_size does for one goroutine); main, run's, has 8
+// MiB. An overflow is reported, by a guard below the stack: a frame of more than a page may jump
+// over that unless it is compiled with -fstack-clash-protection, which weft's CMake package and
+// weft.pc add to what uses it.
 #pragma once
 
 #include <weft/detail/config.hpp>

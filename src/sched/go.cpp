@@ -62,6 +62,10 @@ void return_record(goroutine* g) noexcept {
   here.leave();
 }
 
+// What was main() is often used to more than a goroutine has: as much as the kernel gives a
+// process.
+constexpr std::size_t main_stack_bytes = std::size_t{8} << 20;
+
 // A goroutine of its own stack size gets the stack at once, so that a lack of memory is known to
 // whoever asked for it.
 void place(goroutine* g, std::size_t bytes) {
@@ -238,6 +242,11 @@ void run_main(void (*call)(void*), void* argument) {
     }
   };
   goroutine* const g = begin_start(start_as::main);
+  try {
+    place(g, std::max(main_stack_bytes, base::env().stack_bytes));
+  } catch (const std::system_error&) {
+    // Address space is short: then it has no more than the others.
+  }
   using task_type = task<main_task>;
   ::new (task_storage(g)) task_type(main_task{&c});
   commit(g, &invoke_in_place<task_type>, __builtin_return_address(0));

@@ -25,7 +25,8 @@ namespace {
 constexpr int deadline_seconds = 20;
 constexpr std::size_t frames_max = 256;
 constexpr std::size_t goroutines_shown = 100;
-constexpr std::size_t name_shown = 200;  // characters
+constexpr std::size_t frame_max = std::size_t{16} << 20;  // an overflow by more is none
+constexpr std::size_t name_shown = 200;                   // characters
 
 struct sigaction previous_segv;
 struct sigaction previous_bus;
@@ -218,9 +219,42 @@ void print_stall(const machine* m, const goroutine* g, std::string_view how) noe
   base::exit_process();
 }
 
+// The stack that the thread has run over: at its guard, or with a frame larger than the guard.
+const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) noexcept {
+  if (const stack::extent* const s = stack::find_guard(info->si_addr)) return s;
+  const goroutine* const g = this_goroutine_record();
+  if (g == nullptr || g->stack == nullptr) return nullptr;
+  const std::uintptr_t sp = base::interrupted_sp(ucontext);
+  const auto low = reinterpret_cast<std::uintptr_t>(g->stack->low);
+  return sp < low && low - sp <= frame_max ? g->stack : nullptr;
+}
+
+// Names the goroutine, before the default action ends the process.
+void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexcept {
+  static constinit std::atomic<bool> reported{false};
+  const goroutine* const g = this_goroutine_record();
+  if (g == nullptr || reported.exchange(true, std::memory_order_relaxed)) return;
+  base::begin_last_words();
+  base::arm_deadline(deadline_seconds);
+  base::text line;
+  line << "weft: " << (signal == SIGSEGV ? "SIGSEGV" : "SIGBUS") << " in goroutine " << g->id;
+  if (info->si_code > 0) {
+    line << ", which touched ";
+    line.hex(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  }
+  line << "\n\n";
+  base::write_stderr(line.view());
+  // malloc may be where it happened: names stay mangled.
+  const base::symbolize_options options{.in_signal = true};
+  print_header(g);
+  void* pcs[frames_max / 4];
+  base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
+  print_origin(g, options);
+}
+
 void on_fault(int signal, siginfo_t* info, void* ucontext) {
   const int saved = errno;
-  if (const stack::extent* const s = stack::find_guard(info->si_addr)) report_overflow(s, ucontext);
+  if (const stack::extent* const s = find_overflow(info, ucontext)) report_overflow(s, ucontext);
   if (simulation* const s = this_simulation()) s->last_words();
   errno = saved;
   // Not ours: as if we had not been here.
@@ -232,6 +266,8 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
   } else {
     // Returning repeats the fault, now with its default action, so that a core dump shows it.
     ::signal(signal, SIG_DFL);
+    report_fault(signal, info, ucontext);
+    if (info->si_code <= 0) ::raise(signal);  // somebody has sent it: then nothing repeats
   }
 }
 

@@ -31,7 +31,10 @@ int main(int argc, char** argv) {
   return weft::run([&] {
     weft::wait_group all;
     all.go([&] {
-      if (how == "protected") {
+      if (how == "sent") {
+        ::kill(::getpid(), SIGSEGV);
+        ::sleep(10);
+      } else if (how == "protected") {
         fault_here(static_cast<int*>(
             ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)));
       } else {

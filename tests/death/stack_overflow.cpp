@@ -1,7 +1,10 @@
 // stack_overflow.cpp <stack size, 0: the default>: a goroutine recurses without end.
+// stack_overflow.cpp frame: a goroutine enters a function with a frame larger than its stack.
+// stack_overflow.cpp main: so does main, which has more.
 #include <weft/weft.hpp>
 
 #include <cstdlib>
+#include <string_view>
 
 namespace {
 
@@ -19,9 +22,25 @@ volatile int depth = 0;
   return below + mine[0];
 }
 
+// Touches only the far end, beyond any guard.
+[[gnu::noinline]] int use_a_large_frame() {
+  volatile char buffer[1 << 20];
+  buffer[0] = 1;
+  return buffer[0];
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string_view how = argc > 1 ? argv[1] : "0";
+  if (how == "main") return weft::run([] { return use_a_large_frame() - 1; });
+  if (how == "frame") {
+    return weft::run([] {
+      weft::wait_group other;
+      other.go([] { (void)use_a_large_frame(); });
+      other.wait();
+    });
+  }
   const std::size_t bytes = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
   return weft::run([&] {
     weft::wait_group never;

@@ -165,6 +165,19 @@ TEST(stack_overflow, is_reported_with_goroutine_and_function) {
   }
 }
 
+// The guard is a page; what uses weft is compiled so that it cannot be jumped over.
+TEST(stack_overflow, by_a_frame_larger_than_the_guard_is_reported) {
+  const child_result r = run_program("stack_overflow", {.arguments = {"frame"}});
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("stack overflow")) << r;
+}
+
+// Code that was in main() finds there what it was used to.
+TEST(stack_overflow, is_not_where_main_uses_a_megabyte) {
+  const child_result r = run_program("stack_overflow", {.arguments = {"main"}});
+  EXPECT_EQ(r.status, 0) << r;
+}
+
 // WEFT_STACK is the size of the stacks nobody chose, and the report says how large it was.
 TEST(stack_overflow, tells_the_size_of_the_stack) {
   const child_result r = run_program("stack_overflow", {.environment = {{"WEFT_STACK", "64k"}}});
@@ -258,16 +271,27 @@ TEST(fatal_ends, pthread_exit_in_a_goroutine) {
 }
 #endif
 
-// A wild pointer is not our business: core dumps and debuggers must see the fault itself.
-TEST(fatal_ends, a_plain_fault_is_left_alone) {
-  for (const char* const how : {"null", "protected", "thread"}) {
+// A wild pointer is told with its goroutine; core dumps and debuggers must see the fault itself.
+TEST(fatal_ends, a_plain_fault) {
+  for (const std::string how : {"null", "protected", "thread"}) {
     const child_result r = run_program("segmentation_fault", {.arguments = {how}});
     EXPECT_FALSE(r.says("stack overflow: goroutine")) << how << r;
     if (WEFT_ASAN || WEFT_TSAN) {  // they have a handler of their own, which comes before
       EXPECT_TRUE(r.says("SEGV")) << how << r;
     } else {
       EXPECT_EQ(r.signal, SIGSEGV) << how << r;
+      EXPECT_EQ(r.says("weft: SIGSEGV in goroutine "), how != "thread") << how << r;
+      EXPECT_EQ(r.says("fault_here"), how != "thread") << how << r;
     }
+  }
+}
+
+TEST(fatal_ends, a_fault_signal_that_somebody_sends) {
+  const child_result r = run_program("segmentation_fault", {.arguments = {"sent"}});
+  if (WEFT_ASAN || WEFT_TSAN) {
+    EXPECT_TRUE(r.says("SEGV")) << r;
+  } else {
+    EXPECT_EQ(r.signal, SIGSEGV) << r;
   }
 }
 
