@@ -1,6 +1,7 @@
 #include "io/descriptor.hpp"
 
 #include "io/sigpipe.hpp"
+#include "io/transfer.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/start.hpp"
 
@@ -9,13 +10,6 @@
 #include <unistd.h>
 
 namespace weft::io {
-namespace {
-
-// The kernel transfers no more than about 2 GiB at once.
-constexpr std::size_t at_once_max = std::size_t{1} << 30;
-
-}  // namespace
-
 int last_errno() noexcept { return errno; }
 
 void descriptor_deleter::operator()(descriptor* d) const noexcept { delete d; }

@@ -33,6 +33,9 @@ namespace weft::io {
 // ever, and would keep it over a wait, in a loop: so not inlined, and errno is not named there.
 [[gnu::noinline]] int last_errno() noexcept;
 inline std::error_code last_error() noexcept { return {last_errno(), std::generic_category()}; }
+inline std::unexpected<std::error_code> closed_error() noexcept {
+  return std::unexpected(std::error_code(errc::closed));
+}
 
 // Whether a read that got less than it asked for has emptied the kernel's buffer, so that there is
 // no need to try before the poller says so.
@@ -83,7 +86,7 @@ class descriptor {
   expected<ssize_t> receive(std::size_t most, F&& call) {
     const std::lock_guard one(in_lock_);
     if (is_empty_) {
-      if (is_closing()) return std::unexpected(std::error_code(errc::closed));  // C1
+      if (is_closing()) return closed_error();  // C1
       // Late ones are told apart below; an event may have come meanwhile.
       if (const std::error_code e = wait(sched::poll_side::in)) return std::unexpected(e);
       is_empty_ = false;

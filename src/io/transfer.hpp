@@ -1,4 +1,4 @@
-// transfer.hpp: what send() and recv() do, less what they do for pthread_cancel().
+// transfer.hpp: what send() and recv() do, less what they do for pthread_cancel(); and how much.
 //
 // The C library makes each a point where the thread may be cancelled: two calls and four locked
 // instructions, some 3 % of what an echo server spends on a request. A goroutine is never cancelled
@@ -14,6 +14,9 @@
 #include <unistd.h>
 
 namespace weft::io {
+
+// The kernel transfers no more than about 2 GiB at once.
+inline constexpr std::size_t at_once_max = std::size_t{1} << 30;
 
 inline ssize_t send(int fd, const void* from, std::size_t n, int flags) noexcept {
 #if WEFT_ASAN || WEFT_TSAN

@@ -4,6 +4,7 @@
 // moves data from one connection to the other through a pipe, by splice: it stays in the kernel. A
 // splice cannot leave SIGPIPE out as the others do; see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
+#include "io/own_pipe.hpp"
 #include "io/socket_access.hpp"
 #include "io/transfer.hpp"
 #include "net/addresses.hpp"
@@ -22,10 +23,7 @@ namespace {
 
 using sched::poll_side;
 
-constexpr std::size_t at_once_max = std::size_t{1} << 30;
 constexpr std::size_t pieces_max = 64;  // of one system call; the kernel takes 1,024
-
-std::unexpected<std::error_code> closed() { return std::unexpected(std::error_code(errc::closed)); }
 
 std::error_code set_option(io::descriptor* d, int level, int name, int value) {
   if (d == nullptr) return errc::closed;
@@ -65,35 +63,25 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
   }
 }
 
-// Closes both ends of a pipe.
-struct pipe_ends {
-  int in = -1;
-  int out = -1;
-  ~pipe_ends() {
-    if (in != -1) ::close(in);
-    if (out != -1) ::close(out);
-  }
-};
-
 }  // namespace
 
 expected<std::size_t> conn::read(std::span<std::byte> into) {
-  if (descriptor_ == nullptr) return closed();
+  if (descriptor_ == nullptr) return io::closed_error();
   if (into.empty()) return 0;
   const int fd = descriptor_->fd();
-  const std::size_t most = std::min(into.size(), at_once_max);
+  const std::size_t most = std::min(into.size(), io::at_once_max);
   const auto n = descriptor_->receive(most, [&] { return io::receive(fd, into.data(), most, 0); });
   if (!n) return std::unexpected(n.error());
   return static_cast<std::size_t>(*n);
 }
 
 expected<std::size_t> conn::write(std::span<const std::byte> from) {
-  if (descriptor_ == nullptr) return closed();
+  if (descriptor_ == nullptr) return io::closed_error();
   const int fd = descriptor_->fd();
   std::size_t done = 0;
   const auto n = descriptor_->when_writable([&]() -> ssize_t {
     while (done < from.size()) {
-      const std::size_t most = std::min(from.size() - done, at_once_max);
+      const std::size_t most = std::min(from.size() - done, io::at_once_max);
       const ssize_t sent = io::send(fd, from.data() + done, most, MSG_NOSIGNAL);
       if (sent == -1) return -1;
       done += static_cast<std::size_t>(sent);
@@ -105,7 +93,7 @@ expected<std::size_t> conn::write(std::span<const std::byte> from) {
 }
 
 expected<std::size_t> conn::write(std::span<const std::span<const std::byte>> pieces) {
-  if (descriptor_ == nullptr) return closed();
+  if (descriptor_ == nullptr) return io::closed_error();
   const int fd = descriptor_->fd();
   std::size_t skip = 0;
   std::size_t done = 0;
@@ -172,22 +160,21 @@ std::error_code conn::set_linger(std::chrono::seconds time) {
 expected<std::uint64_t> copy(conn& to, conn& from) {
   io::descriptor* const source = socket_access::of(from);
   io::descriptor* const target = socket_access::of(to);
-  if (source == nullptr || target == nullptr) return closed();
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return std::unexpected(io::last_error());
-  const pipe_ends pipe{ends[0], ends[1]};
+  if (source == nullptr || target == nullptr) return io::closed_error();
+  const io::own_pipe pipe;
+  if (!pipe.is_there()) return std::unexpected(io::last_error());
   constexpr std::size_t most = std::size_t{1} << 20;
   constexpr unsigned flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
   std::uint64_t total = 0;
   for (;;) {
     // The pipe is empty, so that EAGAIN can mean nothing but an empty socket.
     const auto got = source->when_readable(
-        [&] { return ::splice(source->fd(), nullptr, pipe.out, nullptr, most, flags); });
+        [&] { return ::splice(source->fd(), nullptr, pipe.writer(), nullptr, most, flags); });
     if (!got) return std::unexpected(got.error());
     if (*got == 0) return total;
     for (auto left = static_cast<std::size_t>(*got); left != 0;) {
       const auto put = target->when_writable(
-          [&] { return ::splice(pipe.in, nullptr, target->fd(), nullptr, left, flags); });
+          [&] { return ::splice(pipe.reader(), nullptr, target->fd(), nullptr, left, flags); });
       if (!put) return std::unexpected(put.error());
       left -= static_cast<std::size_t>(*put);
       total += static_cast<std::uint64_t>(*put);

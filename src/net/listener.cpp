@@ -53,7 +53,7 @@ bool concerns_one(int error) {
 
 expected<conn> listener::accept() {
   io::descriptor* const d = descriptor_.get();
-  if (d == nullptr) return std::unexpected(std::error_code(errc::closed));
+  if (d == nullptr) return io::closed_error();
   const auto short_reads = is_tcp_ ? io::short_reads::mean_empty : io::short_reads::mean_nothing;
   for (auto pause = shortage_pause_min;; pause = std::min(pause * 2, shortage_pause_max)) {
     const auto fd = d->when_readable([&]() -> ssize_t {

@@ -24,7 +24,7 @@ constexpr std::chrono::milliseconds full_pause_max{50};
 
 expected<std::pair<std::size_t, address>> packet_conn::read_from(std::span<std::byte> into) {
   io::descriptor* const d = descriptor_.get();
-  if (d == nullptr) return std::unexpected(std::error_code(errc::closed));
+  if (d == nullptr) return io::closed_error();
   sockaddr_storage from{};
   socklen_t size = 0;
   const auto n = d->when_readable([&] {
@@ -38,7 +38,7 @@ expected<std::pair<std::size_t, address>> packet_conn::read_from(std::span<std::
 
 expected<std::size_t> packet_conn::write_to(std::span<const std::byte> from, const address& to) {
   io::descriptor* const d = descriptor_.get();
-  if (d == nullptr) return std::unexpected(std::error_code(errc::closed));
+  if (d == nullptr) return io::closed_error();
   for (auto pause = full_pause_min;; pause = std::min(pause * 2, full_pause_max)) {
     bool is_full = false;
     const auto n = d->when_writable([&] {

@@ -8,6 +8,7 @@
 // While a file is copied from, its position belongs to the copy. Writes of others may come in
 // between the pieces.
 #include "io/descriptor.hpp"
+#include "io/own_pipe.hpp"
 #include "io/socket_access.hpp"
 #include "os/file_core.hpp"
 #include "sched/call.hpp"
@@ -50,31 +51,8 @@ expected<std::uint64_t> copy_by_buffer(To& to, From& from, std::uint64_t count,
   return done;
 }
 
-// Both ends non-blocking.
-class own_pipe {
- public:
-  own_pipe() noexcept {
-    if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) return;
-    // As much as the system lets us have.
-    (void)::fcntl(ends_[1], F_SETPIPE_SZ, static_cast<int>(piece_max));
-  }
-  own_pipe(const own_pipe&) = delete;
-  own_pipe& operator=(const own_pipe&) = delete;
-  ~own_pipe() {
-    if (ends_[0] < 0) return;
-    ::close(ends_[0]);
-    ::close(ends_[1]);
-  }
-  bool is_there() const noexcept { return ends_[0] >= 0; }
-  int reader() const noexcept { return ends_[0]; }
-  int writer() const noexcept { return ends_[1]; }
-
- private:
-  int ends_[2] = {-1, -1};
-};
-
 // Moves what is in the pipe to the file's position. Returns: an errno, or 0. `left` counts down.
-int drain(const own_pipe& pipe, file_core& to, std::size_t& left) {
+int drain(const io::own_pipe& pipe, file_core& to, std::size_t& left) {
   const file_core::call in_flight(to);
   if (!in_flight) return EBADF;
   const std::lock_guard one(to.write_lock());
@@ -94,13 +72,13 @@ int drain(const own_pipe& pipe, file_core& to, std::size_t& left) {
 expected<std::uint64_t> copy(net::conn& to, file& from, std::uint64_t count) {
   io::descriptor* const socket = net::socket_access::of(to);
   file_core* const source = file_access::of(from);
-  if (socket == nullptr || source == nullptr) return closed_error();
+  if (socket == nullptr || source == nullptr) return io::closed_error();
   if (source->what() != file_core::kind::disk) return copy_by_buffer(*socket, from, count, 0);
 
   std::uint64_t done = 0;
   {
     const file_core::call in_flight(*source);
-    if (!in_flight) return closed_error();
+    if (!in_flight) return io::closed_error();
     const std::lock_guard one(source->read_lock());
     while (done < count) {
       const auto most = static_cast<std::size_t>(std::min(count - done, piece_max));
@@ -120,11 +98,11 @@ expected<std::uint64_t> copy(net::conn& to, file& from, std::uint64_t count) {
 expected<std::uint64_t> copy(file& to, net::conn& from, std::uint64_t count) {
   io::descriptor* const socket = net::socket_access::of(from);
   file_core* const target = file_access::of(to);
-  if (socket == nullptr || target == nullptr || !target->is_open()) return closed_error();
+  if (socket == nullptr || target == nullptr || !target->is_open()) return io::closed_error();
   if (target->what() != file_core::kind::disk || (::fcntl(target->fd(), F_GETFL) & O_APPEND) != 0) {
     return copy_by_buffer(to, *socket, count, 0);
   }
-  const own_pipe pipe;
+  const io::own_pipe pipe(piece_max);
   if (!pipe.is_there()) return copy_by_buffer(to, *socket, count, 0);
   std::uint64_t done = 0;
   while (done < count) {
@@ -149,7 +127,7 @@ expected<std::uint64_t> copy(file& to, net::conn& from, std::uint64_t count) {
       if (const auto written = to.write(held); !written) return std::unexpected(written.error());
       return copy_by_buffer(to, *socket, count, done + held.size());
     }
-    if (error == EBADF && !to.is_open()) return closed_error();
+    if (error == EBADF && !to.is_open()) return io::closed_error();
     if (error != 0) return std::unexpected(std::error_code(error, std::generic_category()));
     done += static_cast<std::uint64_t>(*n);
   }

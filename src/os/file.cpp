@@ -69,7 +69,7 @@ expected<file> make(int fd, origin from) {
 // Calls something that cannot wait for long on an open descriptor. Returns: its result.
 template <class F>
 expected<std::uint64_t> ask(file_core* c, F&& call) {
-  if (c == nullptr) return closed_error();
+  if (c == nullptr) return io::closed_error();
   std::int64_t result = -1;
   std::error_code error;
   const auto announced = [&] {
@@ -84,7 +84,7 @@ expected<std::uint64_t> ask(file_core* c, F&& call) {
     if (const std::error_code e = d->control(announced)) return std::unexpected(e);
   } else {
     const file_core::call in_flight(*c);
-    if (!in_flight) return closed_error();
+    if (!in_flight) return io::closed_error();
     announced();
   }
   if (error) return std::unexpected(error);
@@ -137,19 +137,19 @@ expected<file> file::adopt(int fd) {
 std::string_view file_backend() { return has_ring() ? "io_uring" : "blocking calls"; }
 
 expected<std::size_t> file::read(std::span<std::byte> into) {
-  return core_ != nullptr ? core_->read(into) : closed_error();
+  return core_ != nullptr ? core_->read(into) : io::closed_error();
 }
 
 expected<std::size_t> file::write(std::span<const std::byte> from) {
-  return core_ != nullptr ? core_->write(from) : closed_error();
+  return core_ != nullptr ? core_->write(from) : io::closed_error();
 }
 
 expected<std::size_t> file::pread(std::span<std::byte> into, std::uint64_t offset) {
-  return core_ != nullptr ? core_->pread(into, offset) : closed_error();
+  return core_ != nullptr ? core_->pread(into, offset) : io::closed_error();
 }
 
 expected<std::size_t> file::pwrite(std::span<const std::byte> from, std::uint64_t offset) {
-  return core_ != nullptr ? core_->pwrite(from, offset) : closed_error();
+  return core_ != nullptr ? core_->pwrite(from, offset) : io::closed_error();
 }
 
 std::error_code file::fsync() {
@@ -175,7 +175,7 @@ std::error_code file::truncate(std::uint64_t size) {
 }
 
 expected<std::uint64_t> file::seek(std::int64_t offset, seek_from whence) {
-  if (core_ == nullptr) return closed_error();
+  if (core_ == nullptr) return io::closed_error();
   const int from = whence == seek_from::begin     ? SEEK_SET
                    : whence == seek_from::current ? SEEK_CUR
                                                   : SEEK_END;

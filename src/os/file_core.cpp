@@ -17,6 +17,7 @@
 #include "os/file_core.hpp"
 
 #include "io/sigpipe.hpp"
+#include "io/transfer.hpp"
 #include "os/ring.hpp"
 #include "sched/call.hpp"
 #include "sched/scheduler.hpp"
@@ -33,7 +34,6 @@
 namespace weft::os {
 namespace {
 
-constexpr std::size_t at_once_max = std::size_t{1} << 30;
 // What fits into a pipe that poll() calls writable, whoever else writes.
 constexpr std::size_t pipe_room = 4096;
 
@@ -184,7 +184,7 @@ std::int64_t file_core::read_patiently(std::span<std::byte> into, std::int64_t o
 expected<std::size_t> file_core::read_plain(std::span<std::byte> into, std::int64_t offset) {
   std::size_t done = 0;
   while (done < into.size()) {
-    const auto rest = into.subspan(done, std::min(into.size() - done, at_once_max));
+    const auto rest = into.subspan(done, std::min(into.size() - done, io::at_once_max));
     const std::int64_t at = offset < 0 ? -1 : offset + static_cast<std::int64_t>(done);
     std::int64_t n = -EAGAIN;
     if (tries_now_.load(std::memory_order_relaxed)) n = read_now(rest, at);
@@ -218,7 +218,7 @@ std::int64_t file_core::write_patiently(std::span<const std::byte> from, std::in
 expected<std::size_t> file_core::write_plain(std::span<const std::byte> from, std::int64_t offset) {
   std::size_t done = 0;
   do {
-    const auto rest = from.subspan(done, std::min(from.size() - done, at_once_max));
+    const auto rest = from.subspan(done, std::min(from.size() - done, io::at_once_max));
     const std::int64_t at = offset < 0 ? -1 : offset + static_cast<std::int64_t>(done);
     const std::int64_t n = write_patiently(rest, at);
     if (n == -EINTR) continue;  // of the ring
@@ -264,13 +264,13 @@ expected<std::size_t> file_core::read(std::span<std::byte> into) {
     const auto n = descriptor_->when_readable([&]() -> ssize_t {
       if (ask_poll(fd_, POLLIN) != 0) return -1;
       const sched::short_call announced;
-      return ::read(fd_, into.data(), std::min(into.size(), at_once_max));
+      return ::read(fd_, into.data(), std::min(into.size(), io::at_once_max));
     });
     if (!n) return std::unexpected(n.error());
     return static_cast<std::size_t>(*n);
   }
   const call in_flight(*this);
-  if (!in_flight) return closed_error();
+  if (!in_flight) return io::closed_error();
   const std::lock_guard one(read_lock());
   return read_plain(into, -1);
 }
@@ -278,7 +278,7 @@ expected<std::size_t> file_core::read(std::span<std::byte> into) {
 expected<std::size_t> file_core::write(std::span<const std::byte> from) {
   if (descriptor_ == nullptr) {
     const call in_flight(*this);
-    if (!in_flight) return closed_error();
+    if (!in_flight) return io::closed_error();
     const std::lock_guard one(write_lock());
     return write_plain(from, -1);
   }
@@ -315,14 +315,14 @@ std::error_code file_core::offset_error(std::uint64_t offset) const noexcept {
 expected<std::size_t> file_core::pread(std::span<std::byte> into, std::uint64_t offset) {
   if (const std::error_code e = offset_error(offset)) return std::unexpected(e);
   const call in_flight(*this);
-  if (!in_flight) return closed_error();
+  if (!in_flight) return io::closed_error();
   return read_plain(into, static_cast<std::int64_t>(offset));
 }
 
 expected<std::size_t> file_core::pwrite(std::span<const std::byte> from, std::uint64_t offset) {
   if (const std::error_code e = offset_error(offset)) return std::unexpected(e);
   const call in_flight(*this);
-  if (!in_flight) return closed_error();
+  if (!in_flight) return io::closed_error();
   return write_plain(from, static_cast<std::int64_t>(offset));
 }
 

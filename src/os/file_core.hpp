@@ -114,10 +114,6 @@ class file_core {
   io::descriptor_ptr descriptor_;
 };
 
-inline std::unexpected<std::error_code> closed_error() {
-  return std::unexpected(make_error_code(errc::closed));
-}
-
 struct file_access {
   static file make(file_core* c) noexcept {
     return file(std::unique_ptr<file_core, file_core_deleter>(c));

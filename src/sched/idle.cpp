@@ -101,15 +101,6 @@ void tell(machine* m, const machine* by) noexcept {
   m->told_picks = m->told_of != nullptr ? m->told_of->picks.load(std::memory_order_relaxed) : 0;
 }
 
-// The monitor lies down for long while all processors are busy, and relies on being told when there
-// is more to do than they do. Returns: whether it does.
-bool stop_monitor_listening_locked() noexcept {
-  if (!sched.monitor_listens) return false;
-  sched.monitor_listens = false;
-  sched.idle.stop_listening();
-  return true;
-}
-
 // I3: whether a timer is due before anybody would wake up for it.
 bool timekeeping_needed_locked() noexcept {
   const std::int64_t earliest = earliest_timer_hint();

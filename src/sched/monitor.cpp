@@ -216,13 +216,6 @@ bool start_listening() noexcept {
   return !work_waits_hint();
 }
 
-void stop_listening() noexcept {
-  const std::lock_guard hold(sched.lock);
-  if (!sched.monitor_listens) return;
-  sched.monitor_listens = false;
-  sched.idle.stop_listening();
-}
-
 void end_poke() noexcept {
   std::uint32_t word = poked;
   // acquire: what was to be looked at is looked at after this.
@@ -290,7 +283,10 @@ void* monitor_main(void*) {
       if (!idle) look_at_poller(now);
       sleep_lightly(until);
     }
-    if (listens) stop_listening();
+    if (listens) {
+      const std::lock_guard hold(sched.lock);
+      (void)stop_monitor_listening_locked();
+    }
     end_poke();
     now = base::now_ns();
     if (now >= look_ns) deadlock.look(now);
@@ -315,6 +311,13 @@ void note_activity() noexcept {
   if (sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_seq_cst)) {
     base::futex_wake(sched.monitor_word, 1);
   }
+}
+
+bool stop_monitor_listening_locked() noexcept {
+  if (!sched.monitor_listens) return false;
+  sched.monitor_listens = false;
+  sched.idle.stop_listening();
+  return true;
 }
 
 void poke_monitor() noexcept {

@@ -287,6 +287,9 @@ void follow_cpu_limit() noexcept;
 void retire_locked(processor& p) noexcept;
 void note_activity() noexcept;  // wakes the monitor from its deep sleep
 void poke_monitor() noexcept;   // makes it look at once
+// The monitor lies down for long while all processors are busy, and relies on being told when there
+// is more to do than they do. Requires: the lock. Returns: whether it did.
+bool stop_monitor_listening_locked() noexcept;
 // A timer was set for then, perhaps on a processor that will not look at it in time.
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept;
 

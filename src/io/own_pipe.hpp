@@ -1,0 +1,35 @@
+// own_pipe.hpp: a pipe through which splice moves data between descriptors; it stays in the kernel.
+#pragma once
+
+#include <cstddef>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace weft::io {
+
+// Both ends non-blocking.
+class own_pipe {
+ public:
+  // With room for so much, as far as the system lets us have it; 0: what a pipe usually has. Large
+  // ones are few: a user may have 64 MiB of them, and gets two pages each from then on.
+  explicit own_pipe(std::size_t room = 0) noexcept {
+    if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0 || room == 0) return;
+    (void)::fcntl(ends_[1], F_SETPIPE_SZ, static_cast<int>(room));
+  }
+  own_pipe(const own_pipe&) = delete;
+  own_pipe& operator=(const own_pipe&) = delete;
+  ~own_pipe() {
+    if (ends_[0] < 0) return;
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+  // If not, errno says why.
+  bool is_there() const noexcept { return ends_[0] >= 0; }
+  int reader() const noexcept { return ends_[0]; }
+  int writer() const noexcept { return ends_[1]; }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+}  // namespace weft::io
