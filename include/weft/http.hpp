@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <limits>
@@ -96,7 +97,8 @@ class connection;
 
 // The answer. The status is 200 unless set. A body that ends within serve_options::buffer_bytes is
 // sent with its Content-Length, when the handler returns; a longer one, or one that is flushed, in
-// pieces (chunked).
+// pieces (chunked). To HEAD the same is answered without the body; if the handler wrote none, and
+// set no Content-Length, without that.
 //
 // Requires: used by one goroutine at a time, and not after the handler returned.
 class response {
@@ -135,6 +137,7 @@ class body_reader {
  public:
   // Returns: the next piece, which is valid until the next call; empty at the end. On an error the
   // connection is lost; the server answers what has to be answered if nothing was sent so far.
+  // Beside response::while_connected that may be not_enough_memory, if no goroutine can be made.
   // Blocks: the goroutine.
   WEFT_API expected<std::string_view> read();
 
@@ -162,12 +165,20 @@ struct serve_options {
   std::size_t requests = std::numeric_limits<std::size_t>::max();  // of one connection
   std::size_t buffer_bytes = std::size_t{1} << 20;                 // of an answer's body
   duration drain = std::chrono::seconds(30);  // for requests in flight when serve's context ends
+
+  // Gets each exception that leaves a handler, before the client gets its 500. If there is none,
+  // the exception is a line on stderr: "weft: http handler for GET /path: " and its what(). Is
+  // called by many goroutines at the same time.
+  std::function<void(const request&, std::exception_ptr)> on_error = {};
 };
 
-// Answers what comes to the listener until the context ends or the listener is closed. Then idle
-// connections are closed at once, requests in flight are answered and their connections closed;
-// after serve_options::drain their contexts end, too. An exception that leaves the handler is a 500
-// and the end of that connection. The handler is called by many goroutines at the same time.
+// Answers what comes to the listener until the context ends or the listener is closed. Then serve
+// closes the listener, so that new clients are refused at once; idle connections are closed, too,
+// requests in flight are answered and their connections closed. After serve_options::drain the
+// contexts of the requests end; what a handler answers within 500 ms from then still goes out, then
+// nobody waits for a client any more. An exception that leaves the handler is a 500 and the end of
+// that connection: see serve_options::on_error. The handler is called by many goroutines at the
+// same time.
 //
 // Returns: nothing if the context ended, else why nothing comes any more (errc::closed). Blocks:
 // the goroutine, until the last handler has returned.
@@ -195,10 +206,17 @@ struct client_options {
 // Sends requests, on connections that are kept open between them. Any number of goroutines may use
 // one at a time. Redirects are answers like others.
 //
+// Header fields are sent as they are given; Host and User-Agent are added if they are missing. The
+// connection itself belongs to the client: it refuses Connection, Transfer-Encoding and Expect, and
+// a Content-Length that is not the body's (it sends the right one by itself). Whoever passes a
+// request on has to erase these.
+//
 // Errors: that of the context, at once, if it ends; std::errc::protocol_not_supported for an https
-// URL, invalid_argument for what is no http URL, or a method or header that cannot be sent;
+// URL; invalid_argument for what is no http URL, for the method CONNECT or one that is no token,
+// and for a field that is refused, whose name is no token or whose value has control characters;
 // bad_message if the answer is no HTTP, message_size if it is too long, connection_reset if it ends
-// early; else the network's.
+// early; not_enough_memory if no goroutine can be made, which bodies of more than 16 KiB take; else
+// the network's.
 class client {
  public:
   WEFT_API explicit client(client_options options = {});

@@ -30,6 +30,7 @@
 #include <mutex>
 #include <optional>
 #include <sys/socket.h>
+#include <system_error>
 #include <utility>
 
 namespace weft::http {
@@ -51,6 +52,13 @@ bool may_be_repeated(std::string_view method) noexcept {
   return std::find(idempotent.begin(), idempotent.end(), method) != idempotent.end();
 }
 
+// How the connection is used, and where the body ends, is the client's business. An expectation
+// would have to be waited for.
+bool is_clients_own(std::string_view name) noexcept {
+  return equal_ignoring_case(name, "Connection") || equal_ignoring_case(name, "Expect") ||
+         equal_ignoring_case(name, "Transfer-Encoding");
+}
+
 // The head of a request. Errors: invalid_argument for what would not arrive as it was meant.
 expected<std::string> format_head(std::string_view method, const url& to, const headers& fields,
                                   std::size_t body_bytes, keep k) {
@@ -59,16 +67,19 @@ expected<std::string> format_head(std::string_view method, const url& to, const 
   head.append(method).append(" ").append(to.target).append(" HTTP/1.1\r\n");
   if (fields.find("Host") == nullptr) head.append("Host: ").append(to.host).append("\r\n");
   if (fields.find("User-Agent") == nullptr) head.append("User-Agent: weft\r\n");
+  bool has_length = body_bytes != 0 || method == "POST" || method == "PUT" || method == "PATCH";
   for (const field& f : fields) {
-    if (!is_token(f.name) || !is_field_value(f.value) ||
-        equal_ignoring_case(f.name, "Content-Length") ||
-        equal_ignoring_case(f.name, "Transfer-Encoding") ||
-        equal_ignoring_case(f.name, "Connection") || equal_ignoring_case(f.name, "Expect")) {
+    if (!is_token(f.name) || !is_field_value(f.value) || is_clients_own(f.name)) {
       return error(std::errc::invalid_argument);
+    }
+    if (equal_ignoring_case(f.name, "Content-Length")) {
+      if (parse_number(f.value) != body_bytes) return error(std::errc::invalid_argument);
+      has_length = true;
+      continue;
     }
     head.append(f.name).append(": ").append(f.value).append("\r\n");
   }
-  if (body_bytes != 0 || method == "POST" || method == "PUT" || method == "PATCH") {
+  if (has_length) {
     head.append("Content-Length: ");
     append_number(head, body_bytes);
     head.append("\r\n");
@@ -164,8 +175,12 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
     expected<std::size_t> sent;
     outcome result;
     if (head.size() + body.size() > at_once_bytes) {
-      const sender meanwhile(*c, pieces, sent);
-      result = read_answer(*c, method, options);
+      try {
+        const sender meanwhile(*c, pieces, sent);
+        result = read_answer(*c, method, options);
+      } catch (const std::system_error& e) {  // no goroutine to be had
+        return failed(e.code(), false);
+      }
     } else {
       sent = body.empty() ? c->write(pieces[0]) : c->write(request_pieces(pieces));
       // A server may answer and close before it has read all of a body.

@@ -29,14 +29,18 @@
 //
 // Errors. A request that is not one is answered (refuse) and ends the connection. As its peer may
 // be sending still, the answer would be lost to a reset if we just closed; so we say that we are
-// done and read on for a while (linger).
+// done and read on for a while (linger). An exception of the handler's is a 500 for the client, who
+// is not told more; the program is, by on_error or a line on stderr. A line has the client's text
+// in it, so it is cut, and nothing in it can move a terminal's cursor or begin another line.
 #include "http/connection.hpp"
 
+#include "base/fatal.hpp"
 #include "http/text.hpp"
 
 #include <algorithm>
 #include <cxxabi.h>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 namespace weft::http {
@@ -54,11 +58,21 @@ constexpr std::size_t linger_bytes = std::size_t{256} << 10;
 constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of a body nobody read
 constexpr std::size_t kept_bytes = std::size_t{64} << 10;      // of a string, for the next request
 constexpr std::size_t kept_idle_bytes = std::size_t{4} << 10;  // the same, while there is none
+constexpr std::size_t shown_method_bytes = 20;                 // in a line on stderr
+constexpr std::size_t shown_target_bytes = 200;
+constexpr std::size_t shown_what_bytes = 600;
 
 // Returns: none ({}) if there is no limit.
 clock::time_point later(clock::time_point now, clock::duration d) noexcept {
   constexpr clock::duration for_ever = std::chrono::hours(24 * 365);
   return d <= d.zero() || d > for_ever ? clock::time_point() : now + d;
+}
+
+void append_printable(base::text& line, std::string_view s, std::size_t bytes_max) noexcept {
+  for (const char c : s.substr(0, bytes_max)) {
+    line << (c >= ' ' && c <= '~' ? std::string_view(&c, 1) : std::string_view("?"));
+  }
+  if (s.size() > bytes_max) line << "...";
 }
 
 }  // namespace
@@ -242,7 +256,17 @@ expected<std::string_view> connection::read_body() {
       if (watch_ != nullptr) watch_->of_request.cancel();
       return std::unexpected(input_error_);
     }
-    if (watch_ != nullptr) begin_watch();
+    if (watch_ == nullptr) continue;
+    try {
+      begin_watch();
+    } catch (const std::system_error& e) {  // no goroutine to be had
+      input_status_ = 503;
+      input_error_ = e.code();
+    }
+    if (input_error_) {
+      watch_->of_request.cancel();
+      return std::unexpected(input_error_);
+    }
   }
 }
 
@@ -281,7 +305,12 @@ bool connection::skip_body() {
 context connection::while_connected() {
   if (watch_ == nullptr) {
     watch_ = std::make_unique<watch>(request_.ctx);
-    begin_watch();
+    try {
+      begin_watch();
+    } catch (...) {
+      watch_.reset();
+      throw;
+    }
   }
   return watch_->of_request.ctx;
 }
@@ -312,6 +341,7 @@ bool connection::call_handler() {
     ~unwatch() { of.end_watch(); }
   } const on_return{*this};
   response out(*this);
+  std::exception_ptr thrown;
   try {
     if (service_.whole) {
       service_.whole(request_, out);
@@ -327,15 +357,42 @@ bool connection::call_handler() {
     if (framing_ != framing::open) stream_.break_off();  // as below, and nothing that waits
     throw;                                               // the goroutine ends
   } catch (...) {
+    thrown = std::current_exception();
     if (!input_error_ || input_status_ == 0) input_status_ = 500;
   }
-  if (framing_ == framing::open) {
-    if (input_status_ != 0) refuse(input_status_);
-  } else {
-    // It must not look as if it were complete.
-    break_off();
-  }
+  const bool begun = framing_ != framing::open;
+  if (begun) break_off();  // it must not look as if it were complete
+  if (thrown) report(std::move(thrown));
+  if (!begun && input_status_ != 0) refuse(input_status_);
   return false;
+}
+
+void connection::report(std::exception_ptr thrown) {
+  std::string_view who = "http handler for ";
+  if (options_.on_error) {
+    try {
+      return options_.on_error(request_, thrown);
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (...) {
+      who = "http on_error for ";
+      thrown = std::current_exception();
+    }
+  }
+  base::text line;
+  line << who;
+  append_printable(line, request_.method, shown_method_bytes);
+  line << " ";
+  append_printable(line, request_.target, shown_target_bytes);
+  line << ": ";
+  try {
+    std::rethrow_exception(std::move(thrown));
+  } catch (const std::exception& e) {
+    append_printable(line, e.what(), shown_what_bytes);
+  } catch (...) {
+    line << "an exception that is no std::exception";
+  }
+  base::warn(line.view());
 }
 
 void connection::linger() {

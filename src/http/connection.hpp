@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -76,6 +77,8 @@ class connection {
   found read_header();
   // A forced unwind is caught as a reference to nothing.
   __attribute__((noinline, no_sanitize("undefined"))) bool call_handler();
+  // Tells the program of an exception that left its handler. The same about a forced unwind.
+  __attribute__((noinline, no_sanitize("undefined"))) void report(std::exception_ptr thrown);
   bool read_whole_body();
   bool may_skip_body() const noexcept;
   bool skip_body();

@@ -189,8 +189,13 @@ void connection::finish_answer() {
         break_off();
         return;
       }
-      append_head(framing::counted,
-                  !with_body && declared_ ? *declared_ : std::uint64_t{body_.size()});
+      std::optional<std::uint64_t> length = body_.size();
+      if (!with_body && declared_) {
+        length = declared_;
+      } else if (request_.method == "HEAD" && body_.empty()) {
+        length.reset();  // nobody knows what GET would say
+      }
+      append_head(framing::counted, length);
       framing_ = framing::none;
       if (with_body && body_.size() > small_body) {
         const std::array<std::string_view, 2> pieces = {out_, body_};
@@ -261,12 +266,12 @@ void connection::append_head(framing f, std::optional<std::uint64_t> length) {
   const bool may_have_body = status_ != 204 && status_ != 304;
   if (f == framing::counted) {
     // To a 304 it is that of the answer there would have been, which only the handler knows.
-    if (may_have_body || (status_ == 304 && declared_)) {
+    if (length && (may_have_body || (status_ == 304 && declared_))) {
       out_ += "Content-Length: ";
       append_number(out_, *length);
       out_ += "\r\n";
     }
-    if (!has_type_ && may_have_body && *length != 0) {
+    if (!has_type_ && may_have_body && length.value_or(0) != 0) {
       // So that no browser guesses.
       out_ += "Content-Type: text/plain; charset=utf-8\r\n";
     }

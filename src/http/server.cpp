@@ -1,11 +1,13 @@
 // server.cpp: accepts connections, and lets them end.
 //
 // serve accepts in its caller's goroutine (or thread) and gives each connection one of its own.
-// When the context ends, a function of the context's wakes accept by a deadline in the past and
-// tells the connections; from there on it is the same as after an error of the listener's: the
-// phase is stopping, and serve waits for the last connection. If that takes longer than `drain`,
-// the contexts of the requests end, and deadlines in the past end every wait for a peer. Then only
-// handlers can keep serve from returning.
+// When the context ends, a function of the context's tells the connections and closes the listener,
+// which wakes accept; whoever comes now is refused by the kernel, and does not wait in its queue
+// for somebody who will not come. From there on it is the same as after an error of the listener's:
+// the phase is stopping, and serve waits for the last connection. If that takes longer than
+// `drain`, the contexts of the requests end; handlers that heed them have the time of last_words to
+// say so to their clients. Then deadlines in the past end every wait for a peer, and only handlers
+// can keep serve from returning.
 //
 // Locks: lock_ guards the list of connections; deadlines of sockets are set under it, nothing that
 // parks.
@@ -32,6 +34,7 @@ using detail::connection;
 using detail::service;
 
 constexpr auto look_every = std::chrono::milliseconds(100);  // at the listener, without a seat
+constexpr auto last_words = std::chrono::milliseconds(500);  // of handlers whose context has ended
 
 class server : public std::enable_shared_from_this<server> {
  public:
@@ -63,12 +66,17 @@ class server : public std::enable_shared_from_this<server> {
   }
 
   void stop() { change(service::phase::stopping); }
-  void give_up() {
-    requests_.cancel();
-    change(service::phase::over);
-  }
+  void end_requests() { requests_.cancel(); }
+  void give_up() { change(service::phase::over); }
   // Waits for all connections.
   void wait() { running_.wait(); }
+  // Returns: whether they ended in time.
+  bool wait_for(serve_options::duration d) {
+    const cancellable limit = with_timeout(context::background(), d);
+    const bool in_time = !running_.wait(limit.ctx);
+    limit.cancel();
+    return in_time;
+  }
 
  private:
   // One connection that runs. It is in the list for as long as it is there.
@@ -157,24 +165,18 @@ std::error_code serve_with(net::listener& l, service& s, const context& ctx) {
   latch told{1};
   const auto unwatch = after_func(ctx, [&] {
     owner->stop();
-    l.set_deadline(clock::time_point(clock::duration(1)));
+    (void)l.close();
     told.count_down();
   });
-  std::error_code why = owner->accept_all(l, ctx);
-  if (!unwatch()) {
-    told.wait();
-    l.set_deadline({});  // as it was
-  }
+  const std::error_code why = owner->accept_all(l, ctx);
+  if (!unwatch()) told.wait();
   owner->stop();
+  (void)l.close();  // whatever the reason: nobody accepts any more
 
-  latch gave_up{1};
-  timer drain = weft::after_func(std::max(s.options.drain, serve_options::duration::zero()), [&] {
-    owner->give_up();
-    gave_up.count_down();
-  });
+  const bool drained = owner->wait_for(s.options.drain);
+  owner->end_requests();
+  if (!drained && !owner->wait_for(last_words)) owner->give_up();
   owner->wait();
-  if (!drain.stop()) gave_up.wait();
-  owner->give_up();
   return why;
 }
 
@@ -183,7 +185,7 @@ std::error_code serve_with(net::listener& l, service& s, const context& ctx) {
 std::error_code serve(net::listener& l, handler h, serve_options options, context ctx) {
   service s;
   s.whole = std::move(h);
-  s.options = options;
+  s.options = std::move(options);
   return serve_with(l, s, ctx);
 }
 
@@ -191,7 +193,7 @@ std::error_code serve_streaming(net::listener& l, streaming_handler h, serve_opt
                                 context ctx) {
   service s;
   s.by_piece = std::move(h);
-  s.options = options;
+  s.options = std::move(options);
   return serve_with(l, s, ctx);
 }
 

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -464,6 +465,24 @@ TEST(http, head_has_the_head_of_get) {
     out.set("Content-Length", "12345");
   };
   EXPECT_EQ(declared.run().at(0).headers["content-length"], "12345");
+
+  // One that spares itself the work says nothing of GET's length; the next answer is found anyway.
+  conversation early({"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", simple, "HEAD / HTTP/1.0\r\n\r\n"});
+  early.shared.whole = [&](const http::request& in, http::response& out) {
+    early.seen.push_back(in);
+    if (in.method != "HEAD") out.write("hello");
+  };
+  const auto three = early.run();
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_EQ(three[0].headers.find("content-length"), nullptr);
+  EXPECT_EQ(three[0].headers.find("connection"), nullptr);
+  EXPECT_EQ(three[1].headers["content-length"], "5");
+  EXPECT_EQ(three[2].headers.find("content-length"), nullptr);
+
+  // To GET an empty body is one of a known length.
+  conversation empty({simple});
+  empty.shared.whole = [](const http::request&, http::response&) {};
+  EXPECT_EQ(empty.run().at(0).headers["content-length"], "0");
 }
 
 TEST(http, answers_without_a_body_have_none) {
@@ -536,6 +555,72 @@ TEST(http, an_exception_is_a_500_and_ends_the_connection) {
   EXPECT_EQ(c.peer.output.find("secret"), std::string::npos);
   EXPECT_EQ(c.peer.output.find("half"), std::string::npos);
   EXPECT_EQ(c.seen.size(), 1u);
+}
+
+// What is on stderr after one request to that handler.
+template <class Handler>
+std::string said_of(std::string request, Handler h, http::serve_options options = {}) {
+  conversation c({std::move(request)});
+  c.shared.options = std::move(options);
+  c.shared.whole = [&](const http::request& in, http::response& out) { h(in, out); };
+  ::testing::internal::CaptureStderr();
+  connection(c.peer, c.shared).run();
+  std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(c.peer.broken_off || parse_answers(c.peer.output).at(0).status == 500);
+  return said;
+}
+
+// The client is told nothing, so somebody else has to be.
+TEST(http, an_exception_is_a_line_on_stderr) {
+  const std::string request = "DELETE /a?b HTTP/1.1\r\nHost: a\r\n\r\n";
+  EXPECT_EQ(said_of(request, [](auto&, auto&) { throw std::runtime_error("no such row"); }),
+            "weft: http handler for DELETE /a?b: no such row\n");
+  EXPECT_EQ(said_of(request, [](auto&, auto&) { throw 1; }),
+            "weft: http handler for DELETE /a?b: an exception that is no std::exception\n");
+  EXPECT_EQ(said_of(request, [](auto&, auto& out) { out.set("Connection", "keep-alive"); }),
+            "weft: http handler for DELETE /a?b: weft::http: Connection can only be set to close\n");
+  // The client has a part of the answer.
+  EXPECT_EQ(said_of(simple,
+                    [](auto&, auto& out) {
+                      out.flush();
+                      throw std::runtime_error("half");
+                    }),
+            "weft: http handler for GET /: half\n");
+}
+
+// It is the client's text, and may be meant for whoever looks at it.
+TEST(http, a_line_on_stderr_is_printable_and_bounded) {
+  const std::string request = std::string(5'000, 'M') + " /caf\xc3\xa9" + std::string(5'000, 't') +
+                              " HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::string what = "\x1b[2J\nweft: \x9b" + std::string(5'000, 'w');
+  const std::string said =
+      said_of(request, [&](auto&, auto&) { throw std::runtime_error(what); });
+  EXPECT_TRUE(said.starts_with("weft: http handler for MMM")) << said;
+  EXPECT_NE(said.find("MMM... /caf??ttt"), std::string::npos) << said;
+  EXPECT_NE(said.find("ttt...: ?[2J?weft: ?www"), std::string::npos) << said;
+  EXPECT_TRUE(said.ends_with("www...\n")) << said;
+  EXPECT_EQ(said.find('\n'), said.size() - 1);
+  EXPECT_LE(said.size(), 1'000u);
+}
+
+TEST(http, on_error_gets_the_exception_instead) {
+  std::string told;
+  const auto throws = [](auto&, auto&) { throw std::runtime_error("x"); };
+  const auto listens = [&](const http::request& in, std::exception_ptr e) {
+    try {
+      std::rethrow_exception(e);
+    } catch (const std::runtime_error& x) {
+      told = in.method + ' ' + in.target + ' ' + x.what();
+    }
+  };
+  EXPECT_EQ(said_of(simple, throws, {.on_error = listens}), "");
+  EXPECT_EQ(told, "GET / x");
+  // One that fails itself does not cost the client its answer.
+  const auto fails = [](const http::request&, std::exception_ptr) {
+    throw std::runtime_error("disk full");
+  };
+  EXPECT_EQ(said_of(simple, throws, {.on_error = fails}),
+            "weft: http on_error for GET /: disk full\n");
 }
 
 TEST(http, an_exception_in_a_stream_must_not_look_like_its_end) {
@@ -979,6 +1064,7 @@ class live_server {
  public:
   explicit live_server(http::handler h, http::serve_options options = {})
       : listener_(weft::net::listen("tcp", "127.0.0.1:0").value()),
+        address_(listener_.addr().to_string()),
         stopper_(weft::with_cancel(weft::context::background())),
         result_(weft::async([this, handler = std::move(h), options] {
           return http::serve(listener_, handler, options, stopper_.ctx);
@@ -987,7 +1073,7 @@ class live_server {
     if (result_.valid()) stop();
   }
 
-  std::string address() const { return listener_.addr().to_string(); }
+  std::string address() const { return address_; }
   std::string url(std::string_view path = "/") const {
     return "http://" + address() + std::string(path);
   }
@@ -1001,6 +1087,7 @@ class live_server {
 
  private:
   weft::net::listener listener_;
+  const std::string address_;
   weft::cancellable stopper_;
   weft::future<std::error_code> result_;
 };
@@ -1151,6 +1238,20 @@ TEST_F(http_sockets, an_exception_leaves_the_server_alive) {
   EXPECT_FALSE(server.stop());
 }
 
+TEST_F(http_sockets, on_error_may_end_its_goroutine) {
+  live_server server(
+      [](const http::request& in, http::response& out) {
+        if (in.target == "/throw") throw std::runtime_error("x");
+        out.write("fine");
+      },
+      {.on_error = [](const http::request&, std::exception_ptr) {
+        weft::this_goroutine::exit();
+      }});
+  EXPECT_FALSE(http::get(server.url("/throw")));
+  EXPECT_EQ(http::get(server.url("/"))->body, "fine");
+  EXPECT_FALSE(server.stop());
+}
+
 // The end of the stream would be the end of the body.
 TEST_F(http_sockets, an_exit_in_a_stream_must_not_look_like_its_end) {
   weft::chan<std::monostate> go_on;
@@ -1199,8 +1300,53 @@ TEST_F(http_sockets, a_stop_closes_idle_connections_and_answers_the_others) {
   busy.close();
   EXPECT_FALSE(server.wait());
   EXPECT_FALSE(ctx_error);
-  // The listener is its owner's, and as it was.
-  EXPECT_TRUE(server.listener().is_open());
+  EXPECT_FALSE(server.listener().is_open());
+}
+
+// A client that comes too late must not wait for the last answer to somebody else.
+TEST_F(http_sockets, new_clients_are_refused_while_requests_are_answered) {
+  for (const bool streaming : {false, true}) {
+    weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+    const std::string address = l.addr().to_string();
+    auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+    weft::chan<std::monostate> entered;
+    weft::chan<std::monostate> go_on;
+    const auto answer = [&](http::response& out) {
+      entered.send({});
+      go_on.recv();
+      out.write("done");
+    };
+    auto result = weft::async([&, ctx = ctx] {
+      if (streaming) {
+        return http::serve_streaming(
+            l, [&](const http::request&, http::body_reader&, http::response& out) { answer(out); },
+            {}, ctx);
+      }
+      return http::serve(
+          l, [&](const http::request&, http::response& out) { answer(out); }, {}, ctx);
+    });
+    weft::net::conn busy = connect(address);
+    send(busy, simple);
+    entered.recv();
+    cancel();
+    EXPECT_TRUE(weft::test::eventually([&] {
+      const auto late = weft::net::dial("tcp", address);
+      return !late && late.error() == std::errc::connection_refused;
+    }));
+    go_on.send({});
+    EXPECT_TRUE(read_all(busy).ends_with("done"));
+    busy.close();
+    EXPECT_FALSE(result.get());
+  }
+}
+
+// There is nothing to wait for: serve has to see the context first, and not the closed listener.
+TEST_F(http_sockets, a_context_that_has_ended_ends_serve_without_an_error) {
+  weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+  auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  cancel();
+  EXPECT_FALSE(http::serve(l, echo, {}, ctx));
+  EXPECT_FALSE(l.is_open());
 }
 
 TEST_F(http_sockets, after_the_drain_time_the_contexts_of_requests_end) {
@@ -1218,6 +1364,58 @@ TEST_F(http_sockets, after_the_drain_time_the_contexts_of_requests_end) {
   weft::net::conn half = connect(server.address());
   send(half, "GET / HTTP/1.1\r\n");
   EXPECT_FALSE(server.stop());
+}
+
+// Whoever heeds the context has something to say to the client.
+TEST_F(http_sockets, a_handler_whose_context_has_ended_can_answer) {
+  weft::chan<std::monostate> entered;
+  live_server server(
+      [&](const http::request& in, http::response& out) {
+        entered.send({});
+        in.ctx.done().recv();
+        out.status(503);
+        out.write("later");
+        if (in.target == "/flush") {
+          EXPECT_FALSE(out.flush());
+        }
+      },
+      {.drain = 20ms});
+  weft::net::conn a = connect(server.address());
+  weft::net::conn b = connect(server.address());
+  send(a, simple);
+  send(b, "GET /flush HTTP/1.1\r\nHost: a\r\n\r\n");
+  entered.recv();
+  entered.recv();
+  server.begin_to_stop();
+  for (weft::net::conn* each : {&a, &b}) {
+    const auto all = parse_answers(read_all(*each));
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_EQ(all[0].status, 503);
+    EXPECT_EQ(all[0].body, "later");
+    each->close();
+  }
+  EXPECT_FALSE(server.wait());
+}
+
+// But not for ever.
+TEST_F(http_sockets, after_its_last_words_nobody_waits_for_a_client_that_does_not_read) {
+  weft::chan<std::monostate> entered;
+  std::error_code why;
+  live_server server(
+      [&](const http::request& in, http::response& out) {
+        entered.send({});
+        in.ctx.done().recv();
+        for (int i = 0; i < 10'000 && !why; ++i) {
+          out.write(std::string(65'536, 'x'));
+          why = out.flush();
+        }
+      },
+      {.write = 0s, .drain = 0s});
+  weft::net::conn c = connect(server.address());
+  send(c, simple);
+  entered.recv();
+  EXPECT_FALSE(server.stop());
+  EXPECT_EQ(why, weft::errc::timed_out);
 }
 
 // Returns: whether the context ended, and not the patience of the test.
@@ -1587,8 +1785,78 @@ TEST_F(http_sockets, a_request_that_cannot_be_sent_is_not) {
   EXPECT_EQ(http::send("G T", url).error(), std::errc::invalid_argument);
   EXPECT_EQ(http::send("GET", url, {{"X", "a\r\nY: b"}}).error(), std::errc::invalid_argument);
   EXPECT_EQ(http::send("GET", url, {{"X:", "a"}}).error(), std::errc::invalid_argument);
-  EXPECT_EQ(http::send("GET", url, {{"Content-Length", "5"}}).error(), std::errc::invalid_argument);
+  EXPECT_EQ(http::send("CONNECT", url).error(), std::errc::invalid_argument);
+  for (const http::field& f : std::vector<http::field>{{"connection", "close"},
+                                                       {"Transfer-Encoding", "chunked"},
+                                                       {"EXPECT", "100-continue"},
+                                                       {"Content-Length", "5"},
+                                                       {"Content-Length", "+4"},
+                                                       {"Content-Length", ""}}) {
+    EXPECT_EQ(http::send("PUT", url, {f}, "four").error(), std::errc::invalid_argument) << f.name;
+  }
   EXPECT_EQ(http::get(url).error(), std::errc::connection_refused);
+}
+
+// Header fields that came with a body may go on with it.
+TEST_F(http_sockets, a_content_length_that_is_right_is_sent_once) {
+  live_server server([](const http::request& in, http::response& out) {
+    for (const http::field& f : in.headers) {
+      if (f.name == "content-length" || f.name == "Content-Length") out.write(f.value + ";");
+    }
+  });
+  const auto put = http::send("PUT", server.url(), {{"content-length", "4"}}, "four");
+  ASSERT_TRUE(put) << put.error().message();
+  EXPECT_EQ(put->body, "4;");
+  const auto get = http::send("GET", server.url(), {{"Content-Length", "0"}});
+  ASSERT_TRUE(get) << get.error().message();
+  EXPECT_EQ(get->body, "0;");
+}
+
+// As if goroutines waited for memory for their stacks. Ends with the next goroutine that ends, too.
+void begin_shortage() {
+  weft::sched::the_scheduler.stack_shortage.store(true, std::memory_order_relaxed);
+}
+void end_shortage() {
+  weft::sched::the_scheduler.stack_shortage.store(false, std::memory_order_relaxed);
+}
+
+// A lack of memory is the world's fault: no exception.
+TEST_F(http_sockets, a_request_that_needs_a_goroutine_and_gets_none_is_an_error) {
+  weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
+  const std::string url = "http://" + l.addr().to_string() + "/";
+  const std::string body(1 << 20, 'x');
+  begin_shortage();
+  const auto m = http::send("POST", url, {}, body);
+  end_shortage();
+  ASSERT_FALSE(m);
+  EXPECT_EQ(m.error(), std::errc::not_enough_memory);
+}
+
+TEST_F(http_sockets, a_watch_that_gets_no_goroutine_ends_the_request_or_is_tried_again) {
+  const weft::test::procs_scope one(1);  // who has ended has ended before others go on
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", "fo", "ur"});
+  c.shared.whole = nullptr;
+  c.peer.before_read = [](memory_stream& s) {
+    if (s.reads == 3) begin_shortage();
+  };
+  std::vector<std::error_code> errors;
+  c.shared.by_piece = [&](const http::request&, http::body_reader& in, http::response& out) {
+    begin_shortage();
+    EXPECT_THROW(out.while_connected(), std::system_error);
+    end_shortage();
+    const weft::context ctx = out.while_connected();
+    EXPECT_TRUE(in.read());
+    EXPECT_FALSE(ctx.err());
+    for (int i = 0; i < 2; ++i) errors.push_back(in.read().error());
+    EXPECT_EQ(ctx.err(), weft::errc::canceled);
+    end_shortage();
+  };
+  std::vector<answer> all;
+  weft::async([&] { all = c.run(); }).get();
+  const auto none = std::make_error_code(std::errc::not_enough_memory);
+  EXPECT_EQ(errors, std::vector(2, none));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 503);
 }
 
 TEST_F(http_sockets, a_context_ends_a_request_at_once) {
