@@ -166,9 +166,9 @@ struct serve_options {
   std::size_t buffer_bytes = std::size_t{1} << 20;                 // of an answer's body
   duration drain = std::chrono::seconds(30);  // for requests in flight when serve's context ends
 
-  // Gets each exception that leaves a handler, before the client gets its 500. If there is none,
-  // the exception is a line on stderr: "weft: http handler for GET /path: " and its what(). Is
-  // called by many goroutines at the same time.
+  // Gets each exception that leaves a handler, before the client gets its 500. If it is not set the
+  // exception is a line on stderr: "weft: http handler for GET /path: " and its what(). Called by
+  // many goroutines at the same time.
   std::function<void(const request&, std::exception_ptr)> on_error = {};
 };
 

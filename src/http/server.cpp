@@ -18,7 +18,6 @@
 
 #include <weft/go.hpp>
 #include <weft/sync.hpp>
-#include <weft/time.hpp>
 
 #include <algorithm>
 #include <atomic>
