@@ -199,8 +199,8 @@ template <class F, class... Args>
 
 // Runs f, which is known to block or to take long without computing: the processor goes on with
 // other goroutines at once, and f has its thread for itself until it returns. Code that blocks
-// without saying so is noticed within a fraction of a millisecond; this saves the fraction. On a
-// plain thread it just calls.
+// without saying so is noticed within 0.1 to 2 ms; this saves that time. On a plain thread it just
+// calls.
 template <class F>
 decltype(auto) blocking(F&& f) {
   const detail::blocking_call call;
