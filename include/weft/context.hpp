@@ -3,8 +3,13 @@
 // A context is a cheap handle. Its tree is cancelled from any node downwards: when cancel() returns
 // every context below has its err and cause set, its done() closed and whoever waited with it
 // woken. Stop tokens and functions come after all that, so these may cancel again; whoever cancels
-// first runs the callbacks of the former. The first cause wins. Every blocking operation of weft
-// can be given a context.
+// first runs the callbacks of the former. The first cause wins.
+//
+// What waits for goroutines or for time can be given a context (select: recv(ctx.done())), and so
+// can dial, resolve and the calls of weft/http.hpp. Reads, writes, accept and copies of connections
+// and files have deadlines instead, and close(). To end them with a context, of a shared_ptr c:
+//
+//   auto undo = after_func(ctx, [c] { c->set_deadline(clock::now()); });  // or c->close()
 #pragma once
 
 #include <weft/chan.hpp>
@@ -220,7 +225,10 @@ inline context with_stop(const context& parent, std::stop_token token) {
 }
 
 // Calls f in a goroutine of its own when the context has ended. Returns: a function that returns
-// true if it prevented that.
+// true if it prevented that, and that waits for nothing, as Go's: after false f may be running, or
+// not even have begun. So f owns what it uses, or uses what lives longer. (For locals there is a
+// goroutine of a `group` that receives from done(): the group's destructor waits for it.) Dropping
+// the function prevents nothing; while it is kept, so is f.
 template <class F>
 auto after_func(const context& c, F&& f) {
   return [watch = detail::watch_context(

@@ -5,6 +5,13 @@
 // move-only and their destructor closes; goroutines share one by reference. Any number of them may
 // use one at the same time: reads are serialised, and so are writes; a whole write is never torn by
 // another. A handle that was moved from, or made by default, is closed.
+//
+// Two codes say "too late": deadlines give errc::timed_out, contexts errc::deadline_exceeded.
+// Compare with std::errc::timed_out, which equals both, and the kernel's.
+//
+// A write to a peer that is gone is an error (std::errc::broken_pipe) and no signal: the first
+// socket or file gives SIGPIPE a handler that does nothing, unless the program has decided
+// otherwise. So a printf to a pipe that nobody reads fails, too, and does not end the process.
 #pragma once
 
 #include <weft/context.hpp>
@@ -28,6 +35,11 @@ struct descriptor_deleter {
   WEFT_API void operator()(descriptor* d) const noexcept;
 };
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
+
+template <class Rep, class Period>
+clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
+  return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));
+}
 }  // namespace weft::io
 
 namespace weft::net {
@@ -102,10 +114,22 @@ class conn : public socket {
   // Reads what there is, at most `into.size()`, and waits if there is nothing. Returns: 0 at the
   // end of the stream. (An empty span reads 0 and means nothing.)
   WEFT_API expected<std::size_t> read(std::span<std::byte> into);
-  // Writes all of it. Returns: its size, or an error: then a part may have been written.
+  // Writes all of it. Returns: its size, or an error: then a part may have been written, and nobody
+  // knows how much.
   WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
   // The same for several pieces, with one system call for as many as fit.
   WEFT_API expected<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
+
+  // The same for text; of a literal or a char array, what is before its NUL. (Templates, so that {}
+  // goes on meaning bytes.)
+  template <class = void>
+  expected<std::size_t> read(std::span<char> into) {
+    return read(std::as_writable_bytes(into));
+  }
+  template <class = void>
+  expected<std::size_t> write(std::string_view from) {
+    return write(std::as_bytes(std::span(from)));
+  }
 
   // Reads return the end of the stream from now on.
   WEFT_API std::error_code close_read();
@@ -117,6 +141,19 @@ class conn : public socket {
   WEFT_API void set_deadline(clock::time_point when);
   WEFT_API void set_read_deadline(clock::time_point when);
   WEFT_API void set_write_deadline(clock::time_point when);
+  // The same, so long from now.
+  template <class Rep, class Period>
+  void set_deadline(std::chrono::duration<Rep, Period> d) {
+    set_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_read_deadline(std::chrono::duration<Rep, Period> d) {
+    set_read_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_write_deadline(std::chrono::duration<Rep, Period> d) {
+    set_write_deadline(io::from_now(d));
+  }
 
   WEFT_API address local() const;
   WEFT_API address remote() const;
@@ -144,7 +181,12 @@ class listener : public socket {
   // Waits for the next connection. If the process has no descriptors left it waits for some.
   WEFT_API expected<conn> accept();
   WEFT_API address addr() const;
+  // As conn's.
   WEFT_API void set_deadline(clock::time_point when);
+  template <class Rep, class Period>
+  void set_deadline(std::chrono::duration<Rep, Period> d) {
+    set_deadline(io::from_now(d));
+  }
 
  private:
   friend struct socket_access;
@@ -158,13 +200,39 @@ class packet_conn : public socket {
  public:
   packet_conn() noexcept = default;
 
-  // What does not fit is lost. Returns: how much, and from whom.
+  // What does not fit is lost, and nobody told: with a byte more room than a message may need, a
+  // full buffer tells. Returns: how much, and from whom.
   WEFT_API expected<std::pair<std::size_t, address>> read_from(std::span<std::byte> into);
+  // All of it or an error.
   WEFT_API expected<std::size_t> write_to(std::span<const std::byte> from, const address& to);
 
+  // The same for text, as conn's.
+  template <class = void>
+  expected<std::pair<std::size_t, address>> read_from(std::span<char> into) {
+    return read_from(std::as_writable_bytes(into));
+  }
+  template <class = void>
+  expected<std::size_t> write_to(std::string_view from, const address& to) {
+    return write_to(std::as_bytes(std::span(from)), to);
+  }
+
+  // As conn's.
   WEFT_API void set_deadline(clock::time_point when);
   WEFT_API void set_read_deadline(clock::time_point when);
   WEFT_API void set_write_deadline(clock::time_point when);
+  // The same, so long from now.
+  template <class Rep, class Period>
+  void set_deadline(std::chrono::duration<Rep, Period> d) {
+    set_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_read_deadline(std::chrono::duration<Rep, Period> d) {
+    set_read_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_write_deadline(std::chrono::duration<Rep, Period> d) {
+    set_write_deadline(io::from_now(d));
+  }
   WEFT_API address addr() const;
 
  private:
@@ -192,7 +260,8 @@ WEFT_API expected<std::vector<address>> resolve(std::string_view host,
                                                 context ctx = context::background());
 
 // Copies from one connection to the other until the end of the stream, inside the kernel. Returns:
-// how many bytes.
+// how many bytes, or an error: then it is not known how many, and what had been read but not
+// written is lost.
 WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
 
 }  // namespace weft::net

@@ -6,6 +6,9 @@
 // use one at the same time: what reads or writes at the file's position is serialised, a whole
 // write is never torn by another; pread and pwrite run beside each other. One that was moved from,
 // or made by default, is closed.
+//
+// What weft/net.hpp says of time-outs and of SIGPIPE holds here, too; but a write of a file to
+// descriptor 1 or 2 that nobody reads ends the process, as a filter's should.
 #pragma once
 
 #include <weft/chan.hpp>
@@ -14,6 +17,7 @@
 #include <weft/net.hpp>
 #include <weft/time.hpp>
 
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -42,17 +46,41 @@ class file {
   // processes may share it: calls on a terminal or pipe that blocks wait for the poller first. (A
   // terminal that has been stopped keeps a writer in the kernel all the same, beyond the reach of
   // deadlines and close().)
+  //
+  // The standard streams are had by it: adopt(STDIN_FILENO) closes descriptor 0 in the end,
+  // adopt(::dup(STDIN_FILENO)) only its copy. They may be anything: one that is a regular file or
+  // /dev/null has no deadlines.
   WEFT_API static expected<file> adopt(int fd);
 
   // Reads at the file's position, which moves on. From a disk: all that is asked for, unless the
   // file ends first; from a pipe or terminal: what there is, and waits if there is nothing.
   // Returns: 0 at the end. (An empty span reads 0 and means nothing.)
   WEFT_API expected<std::size_t> read(std::span<std::byte> into);
-  // Writes all of it. Returns: its size, or an error: then a part may have been written.
+  // Writes all of it. Returns: its size, or an error: then a part may have been written. (How much,
+  // the position tells, but not of a pipe or terminal.)
   WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
   // The same at any place; the file's position stays.
   WEFT_API expected<std::size_t> pread(std::span<std::byte> into, std::uint64_t offset);
   WEFT_API expected<std::size_t> pwrite(std::span<const std::byte> from, std::uint64_t offset);
+
+  // The same for text; of a literal or a char array, what is before its NUL. (Templates, so that {}
+  // goes on meaning bytes.)
+  template <class = void>
+  expected<std::size_t> read(std::span<char> into) {
+    return read(std::as_writable_bytes(into));
+  }
+  template <class = void>
+  expected<std::size_t> write(std::string_view from) {
+    return write(std::as_bytes(std::span(from)));
+  }
+  template <class = void>
+  expected<std::size_t> pread(std::span<char> into, std::uint64_t offset) {
+    return pread(std::as_writable_bytes(into), offset);
+  }
+  template <class = void>
+  expected<std::size_t> pwrite(std::string_view from, std::uint64_t offset) {
+    return pwrite(std::as_bytes(std::span(from)), offset);
+  }
 
   // Return when the disk has it.
   WEFT_API std::error_code fsync();
@@ -65,10 +93,23 @@ class file {
 
   // From then on, calls that would wait return errc::timed_out, also those that wait already. {}:
   // for ever. Returns: std::errc::operation_not_supported for a file that is never waited for (on a
-  // disk).
+  // disk, or /dev/null).
   WEFT_API std::error_code set_deadline(clock::time_point when);
   WEFT_API std::error_code set_read_deadline(clock::time_point when);
   WEFT_API std::error_code set_write_deadline(clock::time_point when);
+  // The same, so long from now.
+  template <class Rep, class Period>
+  std::error_code set_deadline(std::chrono::duration<Rep, Period> d) {
+    return set_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  std::error_code set_read_deadline(std::chrono::duration<Rep, Period> d) {
+    return set_read_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  std::error_code set_write_deadline(std::chrono::duration<Rep, Period> d) {
+    return set_write_deadline(io::from_now(d));
+  }
 
   // Wakes every goroutine that waits for a pipe or terminal, which returns errc::closed. A call
   // that a disk works on is completed, and the descriptor closed after it. Returns: errc::closed if
@@ -104,10 +145,12 @@ WEFT_API expected<std::pair<file, file>> pipe();
 WEFT_API std::string_view file_backend();
 
 // Copies inside the kernel, from the file's position on, until the file ends or `count` bytes have
-// been copied. Returns: how many bytes.
+// been copied. Returns: how many bytes, or an error: then that is not known, but the position of a
+// file on a disk stands behind what has been sent.
 WEFT_API expected<std::uint64_t> copy(
     net::conn& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
-// The same the other way round, until the end of the stream.
+// The same the other way round, until the end of the stream. After an error the position of a file
+// on a disk stands behind what has been written; what had been read beyond it is lost.
 WEFT_API expected<std::uint64_t> copy(
     file& to, net::conn& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 

@@ -1,4 +1,20 @@
 // weft/sync.hpp: synchronisation between goroutines, and between goroutines and plain threads.
+//
+// Three classes have files of their own (detail/group.hpp and so on) and belong to the contract as
+// much as those below:
+//
+//   group                goroutines that belong together, with a context and the first exception
+//   pool<T>              pool<T>(make): get() returns one that was put(), or a new one
+//   single_flight<K, V>  run(key, f): calls for the same key at the same time share one call of f
+//
+//   weft::group g(ctx);  g.set_limit(8);     // go waits while 8 run, try_go returns false
+//   for (job& j : jobs) g.go([&] { work(j, g.ctx()); });
+//   g.wait();                                // for all of them; throws the first exception
+//
+// The first exception cancels g.ctx(), and that is all: who does not look at it runs on, and go
+// still starts others. wait() cancels it, too, so a group is used once. Without wait() the
+// destructor cancels, waits and drops the exception. A goroutine of the group may call go; one that
+// does so at the limit waits for the others.
 #pragma once
 
 #include <weft/detail/barrier_core.hpp>

@@ -13,10 +13,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <fcntl.h>
+#include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -209,6 +213,59 @@ TEST_F(net_conn, an_empty_read_and_an_empty_write_do_nothing) {
     EXPECT_EQ(client.read({}).value(), 0u);
     EXPECT_EQ(client.write(std::span<const std::byte>()).value(), 0u);
     EXPECT_EQ(client.write(std::span<const std::span<const std::byte>>()).value(), 0u);
+  });
+}
+
+// A literal's NUL would be sent by a span of its array.
+TEST_F(net_conn, text_is_written_and_read_as_bytes_are) {
+  weft::run([] {
+    auto [client, server] = connected();
+    const char* const pointer = "pointer";
+    char array[10] = "array";
+    EXPECT_EQ(client.write("literal").value(), 7u);
+    EXPECT_EQ(read_some(server), "literal");
+    EXPECT_EQ(client.write(std::string("a\0b", 3)).value(), 3u);
+    EXPECT_EQ(read_some(server), std::string("a\0b", 3));
+    EXPECT_EQ(client.write(pointer).value(), 7u);
+    EXPECT_EQ(read_some(server), "pointer");
+    EXPECT_EQ(client.write(array).value(), 5u);
+    EXPECT_EQ(read_some(server), "array");
+    EXPECT_EQ(client.write({array, 3}).value(), 3u);
+    EXPECT_EQ(read_some(server), "arr");
+
+    EXPECT_EQ(client.write("0123456789").value(), 10u);
+    char three[3];
+    EXPECT_EQ(server.read(three).value(), 3u);
+    EXPECT_EQ(std::string_view(three, 3), "012");
+    EXPECT_EQ(server.read({three, 1}).value(), 1u);
+    EXPECT_EQ(three[0], '3');
+    EXPECT_EQ(server.read(std::span(three).first(2)).value(), 2u);
+    EXPECT_EQ(std::string_view(three, 2), "45");
+    std::string rest(100, '\0');
+    EXPECT_EQ(server.read(rest).value(), 4u);
+    EXPECT_EQ(rest.substr(0, 4), "6789");
+  });
+}
+
+// Text must not come between what programs passed when there was none.
+TEST_F(net_conn, bytes_and_pieces_mean_what_they_meant) {
+  weft::run([] {
+    auto [client, server] = connected();
+    std::byte two[2] = {std::byte{'x'}, std::byte{'y'}};
+    const std::vector<std::byte> many(2, std::byte{'m'});
+    EXPECT_EQ(client.write(two).value(), 2u);
+    EXPECT_EQ(client.write({two, 1}).value(), 1u);
+    EXPECT_EQ(client.write(many).value(), 2u);
+    EXPECT_EQ(client.write(std::as_bytes(std::span("nul"))).value(), 4u);
+    EXPECT_EQ(read_some(server), std::string("xyxmmnul\0", 9));
+    const std::array<std::span<const std::byte>, 2> pieces{bytes("one "), bytes("two")};
+    EXPECT_EQ(client.write(pieces).value(), 7u);
+    EXPECT_EQ(client.write({pieces.data(), 1}).value(), 4u);
+    EXPECT_EQ(read_some(server), "one twoone ");
+    EXPECT_EQ(server.read({}).value(), 0u);
+    EXPECT_EQ(client.write(many).value(), 2u);
+    std::vector<std::byte> into(10);
+    EXPECT_EQ(server.read(into).value(), 2u);
   });
 }
 
@@ -446,6 +503,67 @@ TEST_F(net_conn, a_deadline_can_be_changed_while_others_wait) {
   });
 }
 
+TEST_F(net_conn, a_deadline_may_be_so_long_from_now) {
+  weft::run([] {
+    auto [client, server] = connected();
+    char some[10];
+    const auto start = weft::clock::now();
+    client.set_deadline(20ms);
+    EXPECT_EQ(client.read(some).error(), errc::timed_out);
+    EXPECT_GE(weft::clock::now() - start, 20ms);
+    client.set_deadline(std::chrono::hours::max());  // as good as none
+    ASSERT_TRUE(server.write("late"));
+    EXPECT_EQ(client.read(some).value(), 4u);
+    client.set_read_deadline(-1s);
+    EXPECT_EQ(client.read(some).error(), errc::timed_out);
+    client.set_write_deadline(0s);
+    EXPECT_EQ(client.write(std::string(64 << 20, 'x')).error(), errc::timed_out);
+    auto l = net::listen("tcp", "127.0.0.1:0");
+    ASSERT_TRUE(l);
+    l->set_deadline(0.01s);
+    EXPECT_EQ(l->accept().error(), errc::timed_out);
+  });
+}
+
+// What net.hpp tells everybody to compare with.
+TEST_F(net_conn, both_ways_to_be_late_are_stds_timed_out) {
+  weft::run([] {
+    auto [client, server] = connected();
+    char some[10];
+    client.set_deadline(0s);
+    const std::error_code by_deadline = client.read(some).error();
+    const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 0s);
+    const std::error_code by_context = net::dial("tcp", "127.0.0.1:1", ctx).error();
+    EXPECT_EQ(by_deadline, std::errc::timed_out);
+    EXPECT_EQ(by_context, std::errc::timed_out);
+    EXPECT_EQ(by_context, errc::deadline_exceeded);
+    EXPECT_NE(by_context, by_deadline);
+  });
+}
+
+// The idiom of context.hpp.
+TEST_F(net_conn, a_context_ends_a_read_by_a_deadline) {
+  weft::run([] {
+    auto [client, server] = connected();
+    const auto c = std::make_shared<conn>(std::move(client));
+    const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+    {
+      const auto undo = weft::after_func(ctx, [c] { c->set_deadline(weft::clock::now()); });
+      weft::wait_group reader;
+      reader.go([&] {
+        char some[10];
+        EXPECT_EQ(c->read(some).error(), errc::timed_out);
+      });
+      ASSERT_TRUE(until_waiting(1, wait_reason::io));
+      cancel();
+      reader.wait();
+      EXPECT_FALSE(undo());
+    }
+    // The function goes, and what it owns with it, when it has returned and `undo` is gone.
+    EXPECT_TRUE(eventually([&] { return c.use_count() == 1; }));
+  });
+}
+
 TEST_F(net_conn, accept_has_a_deadline_too) {
   weft::run([] {
     auto l = net::listen("tcp", "127.0.0.1:0");
@@ -478,6 +596,17 @@ TEST_F(net_conn, datagrams_keep_their_limits_and_tell_where_they_come_from) {
     }
     b->set_read_deadline(weft::clock::now() + 5ms);
     EXPECT_EQ(b->read_from(some).error(), errc::timed_out);
+
+    b->set_deadline({});
+    ASSERT_TRUE(a->write_to("text", b->addr()));
+    ASSERT_TRUE(a->write_to(std::string("cut"), b->addr()));
+    char text[4];
+    EXPECT_EQ(b->read_from(text).value().first, 4u);
+    EXPECT_EQ(std::string_view(text, 4), "text");
+    EXPECT_EQ(b->read_from({text, 2}).value().first, 2u);
+    EXPECT_EQ(std::string_view(text, 2), "cu");
+    b->set_deadline(1ms);
+    EXPECT_EQ(b->read_from(text).error(), errc::timed_out);
   });
 }
 

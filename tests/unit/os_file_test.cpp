@@ -101,6 +101,35 @@ TEST_F(os_file, what_is_written_can_be_read) {
   });
 }
 
+TEST_F(os_file, text_is_written_and_read_as_bytes_are) {
+  weft::run([&] {
+    os::file f = make();
+    EXPECT_EQ(f.write("hello"), 5u);  // without the NUL
+    EXPECT_EQ(f.write(std::string(", ")), 2u);
+    const char world[] = "world and all";
+    EXPECT_EQ(f.write({world, 5}), 5u);
+    EXPECT_EQ(f.pwrite("J", 0), 1u);
+    EXPECT_EQ(f.pwrite({world, 1}, 12), 1u);
+    EXPECT_EQ(f.size(), 13u);
+    char five[5];
+    EXPECT_EQ(f.pread(five, 0), 5u);
+    EXPECT_EQ(std::string_view(five, 5), "Jello");
+    EXPECT_EQ(f.pread({five, 2}, 7), 2u);
+    EXPECT_EQ(std::string_view(five, 2), "wo");
+    EXPECT_EQ(f.seek(7), 7u);
+    std::string rest(100, '\0');
+    EXPECT_EQ(f.read(rest), 6u);
+    EXPECT_EQ(rest.substr(0, 6), "worldw");
+
+    // Nothing at all is no text, and no bytes either.
+    EXPECT_EQ(f.write({}), 0u);
+    EXPECT_EQ(f.pwrite({}, 0), 0u);
+    EXPECT_EQ(f.read({}), 0u);
+    EXPECT_EQ(f.pread({}, 0), 0u);
+    EXPECT_EQ(f.size(), 13u);
+  });
+}
+
 TEST_F(os_file, a_plain_thread_can_do_all_of_it) {
   os::file f = make();
   EXPECT_EQ(f.write(bytes("thread")), 6u);
@@ -118,6 +147,10 @@ TEST_F(os_file, errors_are_the_systems) {
   EXPECT_EQ(f.read(into).error(), std::errc::bad_file_descriptor);
   EXPECT_NE(f.read(into).error(), weft::errc::closed);  // it is open
   EXPECT_EQ(f.set_deadline(weft::clock::now()), std::errc::operation_not_supported);
+  EXPECT_EQ(f.set_deadline(1s), std::errc::operation_not_supported);
+  auto null = os::open("/dev/null", O_RDWR);
+  ASSERT_TRUE(null);
+  EXPECT_EQ(null->set_deadline(1s), std::errc::operation_not_supported);
   auto folder = os::open(std::filesystem::path(path()).parent_path(), O_RDONLY | O_DIRECTORY);
   ASSERT_TRUE(folder);
   EXPECT_EQ(folder->read(into).error(), std::errc::is_a_directory);

@@ -21,6 +21,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <thread>
@@ -161,6 +162,40 @@ TEST_F(os_pipe, deadlines) {
     EXPECT_FALSE(writer.close());
     EXPECT_EQ(writer.set_deadline({}), weft::errc::closed);
   });
+}
+
+TEST_F(os_pipe, text_and_durations) {
+  auto ends = os::pipe();
+  ASSERT_TRUE(ends);
+  weft::run([&] {
+    auto& [reader, writer] = *ends;
+    char into[10];
+    EXPECT_EQ(writer.write("text"), 4u);
+    EXPECT_EQ(reader.read(into), 4u);
+    EXPECT_EQ(std::string_view(into, 4), "text");
+    EXPECT_FALSE(reader.set_read_deadline(10ms));
+    EXPECT_EQ(reader.read(into).error(), weft::errc::timed_out);
+    EXPECT_FALSE(writer.set_write_deadline(10ms));
+    EXPECT_EQ(writer.write(std::string(1 << 20, 'x')).error(), weft::errc::timed_out);
+  });
+}
+
+// A copy of standard input is one's own: closing it leaves the stream alone.
+TEST_F(os_pipe, a_duplicate_is_adopted_and_the_original_stays) {
+  int fds[2];
+  ASSERT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+  {
+    auto reader = os::file::adopt(::dup(fds[0]));
+    ASSERT_TRUE(reader);
+    EXPECT_EQ(::write(fds[1], "x", 1), 1);
+    EXPECT_EQ(read_some(*reader), "x");
+  }
+  EXPECT_EQ(::write(fds[1], "y", 1), 1);
+  char y = 0;
+  EXPECT_EQ(::read(fds[0], &y, 1), 1);
+  EXPECT_EQ(y, 'y');
+  ::close(fds[0]);
+  ::close(fds[1]);
 }
 
 TEST_F(os_pipe, what_a_pipe_cannot_do) {
@@ -383,6 +418,29 @@ TEST_F(os_pipe, a_copy_ends_with_what_it_copies_to) {
   EXPECT_TRUE(until_waiting(1, wait_reason::io));
   EXPECT_FALSE(c.close());
   all.wait();
+}
+
+// How else would one go on after a time-out.
+TEST_F(os_pipe, the_position_tells_how_far_a_copy_came) {
+  const std::string text = pattern(3'000'000);
+  auto source = os::open(path("from"), O_RDWR | O_CREAT);
+  auto target = os::open(path("to"), O_RDWR | O_CREAT);
+  ASSERT_TRUE(source && target);
+  ASSERT_TRUE(source->write(text));
+  ASSERT_TRUE(source->seek(0));
+  auto [a, b] = connected();
+  a.set_write_deadline(20ms);
+  EXPECT_EQ(os::copy(a, *source).error(), weft::errc::timed_out);
+  const std::uint64_t sent = source->seek(0, os::seek_from::current).value();
+  EXPECT_GT(sent, 0u);
+  EXPECT_LT(sent, text.size());
+  EXPECT_FALSE(a.close_write());
+  EXPECT_TRUE(read_all(b, 1 << 16) == text.substr(0, sent));
+
+  EXPECT_EQ(b.write("some of it"), 10u);
+  a.set_read_deadline(20ms);
+  EXPECT_EQ(os::copy(*target, a).error(), weft::errc::timed_out);
+  EXPECT_EQ(target->seek(0, os::seek_from::current), 10u);
 }
 
 }  // namespace
