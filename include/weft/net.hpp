@@ -36,6 +36,7 @@ struct descriptor_deleter {
 };
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
 
+// For deadlines that are given as durations.
 template <class Rep, class Period>
 clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
   return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));
