@@ -15,7 +15,7 @@ int last_errno() noexcept { return errno; }
 void descriptor_deleter::operator()(descriptor* d) const noexcept { delete d; }
 
 descriptor::descriptor(int fd, sched::pollable* p, short_reads s) noexcept
-    : fd_(fd), pollable_(p), short_reads_(s) {}
+    : fd_(fd), short_reads_(s), pollable_(p) {}
 
 expected<descriptor_ptr> descriptor::adopt(int fd, short_reads s) {
   ignore_sigpipe();
@@ -34,9 +34,7 @@ expected<descriptor_ptr> descriptor::adopt(int fd, short_reads s) {
 
 descriptor::~descriptor() { (void)close(); }
 
-namespace {
-
-std::error_code error_of(sched::poll_result result) {
+std::error_code descriptor::error_of(sched::poll_result result) {
   switch (result) {
     case sched::poll_result::ready:
       return {};
@@ -48,12 +46,6 @@ std::error_code error_of(sched::poll_result result) {
       break;
   }
   return std::make_error_code(std::errc::operation_not_supported);  // in a simulation
-}
-
-}  // namespace
-
-std::error_code descriptor::wait(sched::poll_side side) {
-  return error_of(sched::the_poller.wait(*pollable_, side));
 }
 
 std::error_code descriptor::pause(sched::poll_side side, std::chrono::nanoseconds time) {

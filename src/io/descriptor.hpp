@@ -41,7 +41,7 @@ inline std::unexpected<std::error_code> closed_error() noexcept {
 // no need to try before the poller says so.
 enum class short_reads : std::uint8_t { mean_nothing, mean_empty };
 
-class descriptor {
+class alignas(64) descriptor {
  public:
   // Takes the ownership of `fd`, also on failure.
   static expected<descriptor_ptr> adopt(int fd, short_reads s = {});
@@ -98,7 +98,10 @@ class descriptor {
 
   // Waits until that side may be ready. Requires: it is open (C1), and nobody else waits there.
   // Parks.
-  std::error_code wait(sched::poll_side side);
+  std::error_code wait(sched::poll_side side) {
+    const sched::poll_result result = sched::the_poller.wait(*pollable_, side);
+    return result == sched::poll_result::ready ? std::error_code() : error_of(result);
+  }
 
   // Waits for so long, ready or not, unless it is closed or its deadline comes. Whoever else wants
   // to use that side waits, too. Parks.
@@ -111,6 +114,7 @@ class descriptor {
 
  private:
   descriptor(int fd, sched::pollable* p, short_reads s) noexcept;
+  static std::error_code error_of(sched::poll_result result);
 
   template <class F>
   expected<ssize_t> repeat(sched::poll_side side, F&& call) {
@@ -129,26 +133,24 @@ class descriptor {
   // Whether it is closed, or its deadline has passed.
   std::error_code may_use(sched::poll_side side) const noexcept {
     if (is_closing()) return errc::closed;
-    if (sched::poller::status(*pollable_, side) == sched::poll_result::timed_out) {
-      return errc::timed_out;
-    }
-    return {};
+    return sched::poller::is_late(*pollable_, side) ? std::error_code(errc::timed_out)
+                                                    : std::error_code();
   }
   // Once the peer has hung up, or sent urgent data, there may be no event any more that says so.
   bool may_be_empty() const noexcept {
-    return short_reads_ == short_reads::mean_empty &&
-           !pollable_->has_hung_up.load(std::memory_order_relaxed);
+    return short_reads_ == short_reads::mean_empty && !pollable_->has_hung_up();
   }
 
+  // What every call touches comes first.
   const int fd_;
-  sched::pollable* const pollable_;
   const short_reads short_reads_;
   std::atomic<bool> is_closing_{false};
-  std::string path_;
   bool is_empty_ = false;  // guarded by in_lock_: nothing to read unless the poller says so
+  sched::pollable* const pollable_;
   mutex in_lock_;
   mutex out_lock_;
   mutex control_lock_;
+  std::string path_;
 };
 
 }  // namespace weft::io

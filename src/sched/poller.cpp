@@ -108,7 +108,7 @@ pollable* poller::record(std::uint32_t index) const noexcept {
 pollable* poller::take_record() noexcept {
   inside in;
   lock_.lock();
-  pollable* r = free_;
+  pollable* r = free_ != pollable::none ? record(free_) : nullptr;
   if (r != nullptr) {
     free_ = r->next_free;
   } else if (made_ < chunks_max * chunk_records) {
@@ -150,8 +150,8 @@ pollable* poller::open(int fd) noexcept {
     s.is_closing = false;
     s.ready.store(false, std::memory_order_relaxed);
     s.deadline.store(0, std::memory_order_relaxed);
+    s.has_hung_up.store(false, std::memory_order_relaxed);
   }
-  r->has_hung_up.store(false, std::memory_order_relaxed);
   in.leave();
   epoll_event e{};
   e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
@@ -197,7 +197,7 @@ void poller::end_close(pollable& r) noexcept {
   }
   lock_.lock();
   r.next_free = free_;
-  free_ = &r;
+  free_ = r.index;
   lock_.unlock();
   in.leave();
 }
@@ -224,14 +224,13 @@ bool poller::is_waited_for() const noexcept {
   return static_cast<std::int64_t>(waits - wakes) > 0;
 }
 
-poll_result poller::status(pollable& r, poll_side which) noexcept {
-  // Whether it is closed the caller knows.
-  const std::int64_t deadline = deadline_of(r[which]);
-  const bool is_late = deadline != base::never && base::now_ns() >= deadline;
-  return is_late ? poll_result::timed_out : poll_result::ready;
+bool poller::has_passed(const pollable::side& s) noexcept {
+  const std::int64_t deadline = deadline_of(s);
+  return deadline != base::never && base::now_ns() >= deadline;
 }
 
-bool poller::park_locked(pollable::side& s, goroutine* self, std::int64_t until_ns) noexcept {
+[[gnu::always_inline]] inline bool poller::park_locked(pollable::side& s, goroutine* self,
+                                                       std::int64_t until_ns) noexcept {
   s.waiter = self;
   count_wait();
   s.lock.unlock();
@@ -250,14 +249,13 @@ poll_result poller::wait(pollable& r, poll_side which) noexcept {
   pollable::side& s = r[which];
   goroutine* const self = detail::prepare_park(detail::wait_reason::io);
   s.lock.lock();
-  const std::int64_t deadline = deadline_of(s);
-  const bool is_late = deadline != base::never && base::now_ns() >= deadline;
+  const bool late = has_passed(s);
   const bool is_ready = s.ready.load(std::memory_order_relaxed);
-  if (!s.is_closing && !is_late && !is_ready) {
-    return park_locked(s, self, deadline) ? poll_result::ready : poll_result::timed_out;
+  if (!s.is_closing && !late && !is_ready) {
+    return park_locked(s, self, deadline_of(s)) ? poll_result::ready : poll_result::timed_out;
   }
   const poll_result result = s.is_closing ? poll_result::closed
-                             : is_late    ? poll_result::timed_out
+                             : late       ? poll_result::timed_out
                                           : poll_result::ready;
   if (result == poll_result::ready) s.ready.store(false, std::memory_order_relaxed);
   s.lock.unlock();
@@ -313,7 +311,9 @@ void poller::on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& o
   pollable& r = *record(static_cast<std::uint32_t>(tag >> 32));
   const auto sequence = static_cast<std::uint32_t>(tag);
   // A stale event may set it for somebody else's descriptor, who does without a short cut then.
-  if ((events & last_events) != 0) r.has_hung_up.store(true, std::memory_order_relaxed);
+  if ((events & last_events) != 0) {
+    r[poll_side::in].has_hung_up.store(true, std::memory_order_relaxed);
+  }
   for (const poll_side side : {poll_side::in, poll_side::out}) {
     if ((events & (side == poll_side::in ? in_events : out_events)) == 0) continue;
     goroutine* const g = note_event(r, r[side], sequence, events);

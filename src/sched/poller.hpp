@@ -48,23 +48,29 @@ struct processor;
 enum class poll_side : std::uint8_t { in, out };
 enum class poll_result : std::uint8_t { ready, timed_out, closed, unsupported };
 
-struct pollable {
+// A server goes through thousands of these, one after the other: each is one line of the cache.
+struct alignas(64) pollable {
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
   struct side {
     base::spin_lock lock;
     bool is_closing = false;               // guarded by lock
     std::atomic<bool> ready{false};        // written under lock; events look at it first
+    std::atomic<bool> has_hung_up{false};  // of `in`: no event will say again that there is more
     goroutine* waiter = nullptr;           // guarded by lock
     std::atomic<std::int64_t> deadline{};  // written under lock; 0: none
   };
   side sides[2];
-  std::uint32_t sequence = 0;            // written under both locks
-  std::atomic<bool> has_hung_up{false};  // the peer will send no more: no event will say so again
-  std::uint32_t index = 0;               // immutable
+  std::uint32_t sequence = 0;  // written under both locks
+  std::uint32_t index = 0;     // immutable
   int fd = -1;
-  pollable* next_free = nullptr;  // guarded by the poller's lock
+  std::uint32_t next_free = none;  // an index; guarded by the poller's lock
 
+  bool has_hung_up() const noexcept { return sides[0].has_hung_up.load(std::memory_order_relaxed); }
   side& operator[](poll_side s) noexcept { return sides[static_cast<std::size_t>(s)]; }
 };
+
+static_assert(sizeof(pollable) == 64);
 
 class poller {
  public:
@@ -80,8 +86,10 @@ class poller {
   // Waits until `until_ns` whether it is ready or not. Returns: ready, unless it was closed or its
   // deadline came first. The same.
   poll_result pause(pollable& r, poll_side s, std::int64_t until_ns) noexcept;
-  // What wait() would say at once; ready if it would wait.
-  static poll_result status(pollable& r, poll_side s) noexcept;
+  // Whether the deadline has passed, which wait() would say at once.
+  static bool is_late(pollable& r, poll_side s) noexcept {
+    return r[s].deadline.load(std::memory_order_relaxed) != 0 && has_passed(r[s]);
+  }
   // 0: none. Whoever waits looks again.
   void set_deadline(pollable& r, poll_side s, std::int64_t when_ns) noexcept;
 
@@ -117,6 +125,7 @@ class poller {
   static constexpr std::size_t chunks_max = 8192;
 
   bool prepare() noexcept;
+  static bool has_passed(const pollable::side& s) noexcept;
   pollable* take_record() noexcept;
   pollable* record(std::uint32_t index) const noexcept;
   void on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& out) noexcept;
@@ -132,7 +141,7 @@ class poller {
 
   base::spin_lock lock_;
   std::atomic<int> epoll_{-1};
-  pollable* free_ = nullptr;                     // guarded by lock_
+  std::uint32_t free_ = pollable::none;          // an index; guarded by lock_
   std::uint32_t made_ = 0;                       // guarded by lock_
   std::atomic<pollable*> chunks_[chunks_max]{};  // [PO1]
   std::atomic<bool> attended_{false};            // [PO2]
