@@ -37,6 +37,13 @@ struct descriptor_deleter {
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
 
 // For deadlines that are given as durations.
+// Of a char array: what is before its NUL, or all of it.
+template <std::size_t n>
+std::string_view text_in(const char (&array)[n]) {
+  const std::string_view all(array, n);
+  return all.substr(0, all.find('\0'));
+}
+
 template <class Rep, class Period>
 clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
   return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));
@@ -121,7 +128,7 @@ class conn : public socket {
   // The same for several pieces, with one system call for as many as fit.
   WEFT_API expected<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
 
-  // The same for text; of a literal or a char array, what is before its NUL. (Templates, so that {}
+  // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
   // goes on meaning bytes.)
   template <class = void>
   expected<std::size_t> read(std::span<char> into) {
@@ -130,6 +137,10 @@ class conn : public socket {
   template <class = void>
   expected<std::size_t> write(std::string_view from) {
     return write(std::as_bytes(std::span(from)));
+  }
+  template <std::size_t n>
+  expected<std::size_t> write(const char (&from)[n]) {
+    return write(io::text_in(from));
   }
 
   // Reads return the end of the stream from now on.
@@ -215,6 +226,10 @@ class packet_conn : public socket {
   template <class = void>
   expected<std::size_t> write_to(std::string_view from, const address& to) {
     return write_to(std::as_bytes(std::span(from)), to);
+  }
+  template <std::size_t n>
+  expected<std::size_t> write_to(const char (&from)[n], const address& to) {
+    return write_to(io::text_in(from), to);
   }
 
   // As conn's.

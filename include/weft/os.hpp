@@ -63,7 +63,7 @@ class file {
   WEFT_API expected<std::size_t> pread(std::span<std::byte> into, std::uint64_t offset);
   WEFT_API expected<std::size_t> pwrite(std::span<const std::byte> from, std::uint64_t offset);
 
-  // The same for text; of a literal or a char array, what is before its NUL. (Templates, so that {}
+  // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
   // goes on meaning bytes.)
   template <class = void>
   expected<std::size_t> read(std::span<char> into) {
@@ -73,6 +73,10 @@ class file {
   expected<std::size_t> write(std::string_view from) {
     return write(std::as_bytes(std::span(from)));
   }
+  template <std::size_t n>
+  expected<std::size_t> write(const char (&from)[n]) {
+    return write(io::text_in(from));
+  }
   template <class = void>
   expected<std::size_t> pread(std::span<char> into, std::uint64_t offset) {
     return pread(std::as_writable_bytes(into), offset);
@@ -80,6 +84,10 @@ class file {
   template <class = void>
   expected<std::size_t> pwrite(std::string_view from, std::uint64_t offset) {
     return pwrite(std::as_bytes(std::span(from)), offset);
+  }
+  template <std::size_t n>
+  expected<std::size_t> pwrite(const char (&from)[n], std::uint64_t offset) {
+    return pwrite(io::text_in(from), offset);
   }
 
   // Return when the disk has it.
@@ -145,8 +153,8 @@ WEFT_API expected<std::pair<file, file>> pipe();
 WEFT_API std::string_view file_backend();
 
 // Copies inside the kernel, from the file's position on, until the file ends or `count` bytes have
-// been copied. Returns: how many bytes, or an error: then that is not known, but the position of a
-// file on a disk stands behind what has been sent.
+// been copied. Returns: how many bytes, or an error: then that is not known, but where the kernel
+// can copy, from files on disks, the position stands behind what has been sent.
 WEFT_API expected<std::uint64_t> copy(
     net::conn& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // The same the other way round, until the end of the stream. After an error the position of a file

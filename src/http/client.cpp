@@ -94,11 +94,10 @@ struct outcome {
   expected<message> answer;
   bool got_some = false;  // of an answer
   bool reusable = false;
+  bool ends_with_stream = false;  // nothing else says that the answer is whole
 };
 
-outcome failed(std::error_code why, bool got_some) {
-  return {std::unexpected(why), got_some, false};
-}
+outcome failed(std::error_code why, bool got_some) { return {std::unexpected(why), got_some}; }
 
 outcome read_answer(net::conn& c, std::string_view method, const client_options& options) {
   const auto has_body =
@@ -106,6 +105,7 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
   const parse_limits limits{options.header_bytes, options.body_bytes};
   input_buffer in(options.header_bytes);
   bool got_some = false;
+  bool ends_with_stream = false;
   for (int interim = 0; interim <= interim_max; ++interim) {
     message m;
     message_parser parser(limits, m, has_body);
@@ -130,7 +130,8 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
       const expected<std::size_t> n = c.read(std::as_writable_bytes(space));
       if (!n) return failed(n.error(), got_some);
       if (*n == 0) {
-        if (parser.end()) break;
+        ends_with_stream = parser.end();
+        if (ends_with_stream) break;
         return failed(std::make_error_code(std::errc::connection_reset), got_some);
       }
       got_some = true;
@@ -138,7 +139,7 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
     }
     if (m.status >= 200 || m.status == 101) {
       const bool reusable = m.status != 101 && parser.wants_keep_alive() && in.empty();
-      return {std::move(m), true, reusable};
+      return {std::move(m), true, reusable, ends_with_stream};
     }
   }
   return failed(std::make_error_code(std::errc::bad_message), got_some);
@@ -146,12 +147,22 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
 
 using request_pieces = std::span<const std::span<const std::byte>>;
 
+// Whether a write failed for what the peer did, or because it was ended: then it may have answered.
+bool is_no_fault_of_ours(std::error_code e) noexcept {
+  return e == std::errc::connection_reset || e == std::errc::broken_pipe ||
+         e == std::errc::timed_out;
+}
+
 // Writes a request for as long as it lives; what has not been sent then will not be.
 class sender {
  public:
   // result: is there when it is gone.
   sender(net::conn& c, request_pieces pieces, expected<std::size_t>& result) : conn_(c) {
-    writing_.go([&c, pieces, &result] { result = c.write(pieces); });
+    writing_.go([&c, pieces, &result] {
+      result = c.write(pieces);
+      // Nobody answers half a request.
+      if (!result && !is_no_fault_of_ours(result.error())) c.set_read_deadline(past);
+    });
   }
   sender(const sender&) = delete;
   sender& operator=(const sender&) = delete;
@@ -179,7 +190,14 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
         const sender meanwhile(*c, pieces, sent);
         result = read_answer(*c, method, options);
       } catch (const std::system_error& e) {  // no goroutine to be had
-        return failed(e.code(), false);
+        return failed(e.code(), true);        // and on no other connection either
+      }
+      if (!sent && !result.answer && !is_no_fault_of_ours(sent.error())) {
+        return failed(sent.error(), true);
+      }
+      // The write may have got the one error that tells the reader that its end is none.
+      if (!sent && result.ends_with_stream && sent.error() == std::errc::connection_reset) {
+        return failed(sent.error(), true);
       }
     } else {
       sent = body.empty() ? c->write(pieces[0]) : c->write(request_pieces(pieces));

@@ -40,7 +40,9 @@
 #include <algorithm>
 #include <cxxabi.h>
 #include <limits>
+#include <poll.h>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace weft::http {
@@ -392,7 +394,9 @@ void connection::report(std::exception_ptr thrown) {
   } catch (...) {
     line << "an exception that is no std::exception";
   }
-  base::warn(line.view());
+  // Nobody is to wait for a log that nobody reads.
+  pollfd stderr_now{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&stderr_now, 1, 0) > 0) base::warn(line.view());
 }
 
 void connection::linger() {

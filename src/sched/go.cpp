@@ -244,8 +244,8 @@ void run_main(void (*call)(void*), void* argument) {
   goroutine* const g = begin_start(start_as::main);
   try {
     place(g, std::max(main_stack_bytes, base::env().stack_bytes));
-  } catch (const std::system_error&) {
-    // Address space is short: then it has no more than the others.
+  } catch (...) {
+    // Memory is short: then it has no more than the others.
   }
   using task_type = task<main_task>;
   ::new (task_storage(g)) task_type(main_task{&c});

@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <mutex>
 #include <sys/prctl.h>
+#include <utility>
 
 namespace weft::sched {
 namespace {
@@ -171,6 +172,7 @@ class pace {
  public:
   // After a look.
   void note(const watch::outcome& seen, std::int64_t now_ns) noexcept {
+    was_idle_ = false;
     // While none picks the monitor itself waits for the next timer.
     calm_ = !seen.acted && !seen.moved && !work_waits_hint() &&
             (seen.all_stuck || earliest_timer_hint() == base::never);
@@ -189,19 +191,25 @@ class pace {
   // All processors are idle. Returns: whether they have been for long.
   bool note_idle() noexcept {
     looks_ = std::max(looks_, eager_looks);
+    if (!std::exchange(was_idle_, true)) period_ns_ = std::min(period_ns_, period_busy_ns);
     if (period_ns_ >= period_nap_ns) return true;
     period_ns_ = std::max(period_ns_, period_busy_ns) * 2;
     return false;
   }
-  void reset() noexcept { looks_ = 0, period_ns_ = period_min_ns; }
+  void reset(std::int64_t now_ns) noexcept {
+    looks_ = 0;
+    acted_ns_ = now_ns;
+    period_ns_ = period_min_ns;
+  }
   std::int64_t period_ns() const noexcept { return period_ns_; }
   bool is_long() const noexcept { return calm_ && period_ns_ > period_busy_ns; }
 
  private:
   int looks_ = 0;
-  std::int64_t acted_ns_ = 0;
+  std::int64_t acted_ns_ = base::now_ns();
   std::int64_t period_ns_ = period_min_ns;
   bool calm_ = false;
+  bool was_idle_ = false;
 };
 
 // Whoever makes work wakes the monitor from now on. Returns: false if there is some already.
@@ -275,7 +283,7 @@ void* monitor_main(void*) {
     if (all_stuck) until = std::max(std::min(until, earliest_timer_hint()), now + period_min_ns);
     if (deep) {
       sleep_deeply(until);
-      step.reset();
+      step.reset(base::now_ns());
     } else if (is_alone && the_poller.try_attend()) {
       sleep_in_poller(until);
       attend_poller();

@@ -18,6 +18,8 @@
 #include <csignal>
 #include <iterator>
 #include <string_view>
+#include <ucontext.h>
+#include <unistd.h>
 
 namespace weft::sched {
 namespace {
@@ -26,6 +28,7 @@ constexpr int deadline_seconds = 20;
 constexpr std::size_t frames_max = 256;
 constexpr std::size_t goroutines_shown = 100;
 constexpr std::size_t frame_max = std::size_t{16} << 20;  // an overflow by more is none
+constexpr std::size_t below_sp_max = 4096;                // what a function may touch below it
 constexpr std::size_t name_shown = 200;                   // characters
 
 struct sigaction previous_segv;
@@ -196,6 +199,7 @@ void print_stall(const machine* m, const goroutine* g, std::string_view how) noe
 
 [[noreturn]] void report_overflow(const stack::extent* s, const void* ucontext) noexcept {
   base::begin_last_words();
+  const lock_outside not_to_be_paused;
   base::arm_deadline(deadline_seconds);
   const goroutine* const g = this_goroutine_record();
   base::text line;
@@ -219,22 +223,28 @@ void print_stall(const machine* m, const goroutine* g, std::string_view how) noe
   base::exit_process();
 }
 
-// The stack that the thread has run over: at its guard, or with a frame larger than the guard.
+// The stack that the thread has run over: at its guard, or with a frame larger than the guard, and
+// not with a stack of somebody else's that happens to lie below.
 const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) noexcept {
   if (const stack::extent* const s = stack::find_guard(info->si_addr)) return s;
   const goroutine* const g = this_goroutine_record();
-  if (g == nullptr || g->stack == nullptr) return nullptr;
+  if (g == nullptr || g->stack == nullptr || info->si_code <= 0) return nullptr;
   const std::uintptr_t sp = base::interrupted_sp(ucontext);
   const auto low = reinterpret_cast<std::uintptr_t>(g->stack->low);
-  return sp < low && low - sp <= frame_max ? g->stack : nullptr;
+  const auto touched = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  const stack_t& signals = static_cast<const ucontext_t*>(ucontext)->uc_stack;
+  const auto on_signals = sp - reinterpret_cast<std::uintptr_t>(signals.ss_sp) < signals.ss_size;
+  const bool is_over = sp < low && low - sp <= frame_max && !on_signals &&
+                       touched + below_sp_max >= sp && touched < low;
+  return is_over ? g->stack : nullptr;
 }
 
 // Names the goroutine, before the default action ends the process.
 void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexcept {
-  static constinit std::atomic<bool> reported{false};
   const goroutine* const g = this_goroutine_record();
-  if (g == nullptr || reported.exchange(true, std::memory_order_relaxed)) return;
-  base::begin_last_words();
+  if (g == nullptr) return;
+  base::begin_last_words();  // others that fault meanwhile wait there
+  const lock_outside not_to_be_paused;
   base::arm_deadline(deadline_seconds);
   base::text line;
   line << "weft: " << (signal == SIGSEGV ? "SIGSEGV" : "SIGBUS") << " in goroutine " << g->id;
@@ -250,6 +260,7 @@ void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexc
   void* pcs[frames_max / 4];
   base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
   print_origin(g, options);
+  ::alarm(0);
 }
 
 void on_fault(int signal, siginfo_t* info, void* ucontext) {
@@ -264,9 +275,9 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
   } else {
+    report_fault(signal, info, ucontext);
     // Returning repeats the fault, now with its default action, so that a core dump shows it.
     ::signal(signal, SIG_DFL);
-    report_fault(signal, info, ucontext);
     if (info->si_code <= 0) ::raise(signal);  // somebody has sent it: then nothing repeats
   }
 }

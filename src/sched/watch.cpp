@@ -48,9 +48,13 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   const bool burst = now - last_block_ns_ < burst_ns;
   const std::int64_t still = burst ? still_burst_ns : still_ns;
   if (now - s.since_ns < still) {
-    // One that has just picked need not be looked at out of turn, unless calls have blocked of
-    // late: most pick again.
-    if (now != s.since_ns || now - last_block_ns_ < block_season_ns) again_at(s.since_ns + still);
+    // One that has just picked need not be looked at out of turn, for most pick again; unless calls
+    // have blocked of late, or it sleeps.
+    if (now != s.since_ns || now - last_block_ns_ < block_season_ns ||
+        base::activity_of(s.who->thread_id.load(std::memory_order_relaxed)) ==
+            base::thread_activity::sleeps) {
+      again_at(s.since_ns + still);
+    }
     return false;
   }
   if (now < s.probe_ns) {
@@ -226,7 +230,10 @@ void watch::lend(std::int64_t now) noexcept {
   }
   const bool waits = sched.global.inbox_hint() != 0 || timer <= now;
   if (!waits || somebody_is_free() || longest_ == nullptr) return;
-  if (!out_.all_stuck && now - timer < overdue_ns) return;  // somebody is about to look
+  if (!out_.all_stuck && now - timer < overdue_ns) {  // somebody is about to look
+    again_at(now + overdue_ns);
+    return;
+  }
   sight& s = sights_[longest_->index];
   if (now - s.since_ns < lend_ns && !s.is_hog) {
     again_at(s.since_ns + lend_ns);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -47,6 +48,12 @@ int main(int argc, char** argv) {
     }
     all.wait();
     std::printf("%d\n", n.load());
+    // Threads are started by one of their own, which may come late to it.
+    const auto end = weft::clock::now() + std::chrono::milliseconds(500);
+    while (weft::clock::now() < end) {
+      for (int i = 0; i < 100; ++i) all.go([] { weft::this_goroutine::yield(); });
+      all.wait();
+    }
   });
   return 0;
 }

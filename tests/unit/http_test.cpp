@@ -1759,6 +1759,26 @@ TEST_F(http_sockets, an_answer_to_the_beginning_of_a_body_ends_the_request) {
   cancel_limit();
 }
 
+// The error that says so comes once: the goroutine that writes may be the one that gets it.
+TEST_F(http_sockets, an_answer_that_a_reset_cuts_off_is_none) {
+  const auto cuts_off = [](weft::net::conn& c) {
+    answers_head("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nsome of it")(c);
+    (void)c.set_linger(0s);
+    (void)c.close();
+  };
+  constexpr int rounds = 50;
+  const std::string body(8 << 20, 'x');
+  scripted_server server(std::vector<scripted_server::script>(rounds, cuts_off));
+  http::client client;
+  auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
+  for (int i = 0; i < rounds; ++i) {
+    const auto m = client.request("PUT", server.url(), {}, body, limit);
+    ASSERT_FALSE(m) << m->body;
+    EXPECT_EQ(m.error(), std::errc::connection_reset) << m.error().message();
+  }
+  cancel_limit();
+}
+
 TEST_F(http_sockets, a_context_ends_a_request_that_is_being_sent) {
   weft::chan<std::monostate> asked;
   weft::chan<std::monostate> over;

@@ -232,6 +232,9 @@ TEST_F(net_conn, text_is_written_and_read_as_bytes_are) {
     EXPECT_EQ(read_some(server), "array");
     EXPECT_EQ(client.write({array, 3}).value(), 3u);
     EXPECT_EQ(read_some(server), "arr");
+    const char full[2][3] = {{'a', 'b', 'c'}, {'d', 'e', 'f'}};  // without a NUL
+    EXPECT_EQ(client.write(full[0]).value(), 3u);
+    EXPECT_EQ(read_some(server), "abc");
 
     EXPECT_EQ(client.write("0123456789").value(), 10u);
     char three[3];
