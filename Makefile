@@ -52,8 +52,8 @@ test-aarch64: setup-ci ## the same, for aarch64 under qemu
 	$(call build,aarch64)
 	ctest --preset aarch64 --parallel $(TEST_JOBS) -E '$(AARCH64_EXCEPT)'
 
-# What differs between processors: the switch, stacks, the orders of memory, the kernel's calls. The whole takes
-# longer to build than everything else together.
+# What differs between processors: the switch, stacks, the orders of memory, the kernel's calls. The
+# whole takes longer to build than everything else together.
 AARCH64_CORE := unit_entry_test unit_switch_state_test unit_go_test unit_chan_test unit_mutex_test \
 	unit_handoff_test unit_preempt_test unit_net_conn_test unit_net_dial_test unit_os_pipe_test \
 	stress_park_test stress_talk_test stress_net_test

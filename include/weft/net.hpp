@@ -36,7 +36,6 @@ struct descriptor_deleter {
 };
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
 
-// For deadlines that are given as durations.
 // Of a char array: what is before its NUL, or all of it.
 template <std::size_t n>
 std::string_view text_in(const char (&array)[n]) {
@@ -44,6 +43,7 @@ std::string_view text_in(const char (&array)[n]) {
   return all.substr(0, all.find('\0'));
 }
 
+// For deadlines that are given as durations.
 template <class Rep, class Period>
 clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
   return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));
@@ -114,8 +114,35 @@ class socket {
   friend struct socket_access;
 };
 
+// What is read and written: a connection, or a socket for single messages.
+class two_way_socket : public socket {
+ public:
+  // From then on, calls that would wait return errc::timed_out, also those that wait already. {}:
+  // for ever.
+  WEFT_API void set_deadline(clock::time_point when);
+  WEFT_API void set_read_deadline(clock::time_point when);
+  WEFT_API void set_write_deadline(clock::time_point when);
+  // The same, so long from now.
+  template <class Rep, class Period>
+  void set_deadline(std::chrono::duration<Rep, Period> d) {
+    set_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_read_deadline(std::chrono::duration<Rep, Period> d) {
+    set_read_deadline(io::from_now(d));
+  }
+  template <class Rep, class Period>
+  void set_write_deadline(std::chrono::duration<Rep, Period> d) {
+    set_write_deadline(io::from_now(d));
+  }
+
+ protected:
+  two_way_socket() noexcept = default;
+  using socket::socket;
+};
+
 // A connection: TCP or Unix stream.
-class conn : public socket {
+class conn : public two_way_socket {
  public:
   conn() noexcept = default;
 
@@ -148,25 +175,6 @@ class conn : public socket {
   // The peer reads the end of the stream; what it sends can still be read.
   WEFT_API std::error_code close_write();
 
-  // From then on, calls that would wait return errc::timed_out, also those that wait already. {}:
-  // for ever.
-  WEFT_API void set_deadline(clock::time_point when);
-  WEFT_API void set_read_deadline(clock::time_point when);
-  WEFT_API void set_write_deadline(clock::time_point when);
-  // The same, so long from now.
-  template <class Rep, class Period>
-  void set_deadline(std::chrono::duration<Rep, Period> d) {
-    set_deadline(io::from_now(d));
-  }
-  template <class Rep, class Period>
-  void set_read_deadline(std::chrono::duration<Rep, Period> d) {
-    set_read_deadline(io::from_now(d));
-  }
-  template <class Rep, class Period>
-  void set_write_deadline(std::chrono::duration<Rep, Period> d) {
-    set_write_deadline(io::from_now(d));
-  }
-
   WEFT_API address local() const;
   WEFT_API address remote() const;
 
@@ -182,7 +190,7 @@ class conn : public socket {
  private:
   friend class listener;
   friend struct socket_access;
-  using socket::socket;
+  using two_way_socket::two_way_socket;
 };
 
 // close() removes the file of a Unix socket, too.
@@ -208,7 +216,7 @@ class listener : public socket {
 
 // Sends and receives single messages: UDP, or Unix datagrams. close() removes the file of the
 // latter.
-class packet_conn : public socket {
+class packet_conn : public two_way_socket {
  public:
   packet_conn() noexcept = default;
 
@@ -232,28 +240,11 @@ class packet_conn : public socket {
     return write_to(io::text_in(from), to);
   }
 
-  // As conn's.
-  WEFT_API void set_deadline(clock::time_point when);
-  WEFT_API void set_read_deadline(clock::time_point when);
-  WEFT_API void set_write_deadline(clock::time_point when);
-  // The same, so long from now.
-  template <class Rep, class Period>
-  void set_deadline(std::chrono::duration<Rep, Period> d) {
-    set_deadline(io::from_now(d));
-  }
-  template <class Rep, class Period>
-  void set_read_deadline(std::chrono::duration<Rep, Period> d) {
-    set_read_deadline(io::from_now(d));
-  }
-  template <class Rep, class Period>
-  void set_write_deadline(std::chrono::duration<Rep, Period> d) {
-    set_write_deadline(io::from_now(d));
-  }
   WEFT_API address addr() const;
 
  private:
   friend struct socket_access;
-  using socket::socket;
+  using two_way_socket::two_way_socket;
 };
 
 // network: "tcp", "tcp4", "tcp6" with address "host:port", ":port" (all interfaces; "tcp": both

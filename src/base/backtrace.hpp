@@ -73,16 +73,6 @@ saved_frame frame_of(const void* ucontext) noexcept;
 #endif
 }
 
-// The same for its stack pointer.
-inline std::uintptr_t interrupted_sp(const void* ucontext) noexcept {
-  const mcontext_t& m = static_cast<const ucontext_t*>(ucontext)->uc_mcontext;
-#if defined(__x86_64__)
-  return static_cast<std::uintptr_t>(m.gregs[REG_RSP]);
-#else
-  return static_cast<std::uintptr_t>(m.sp);
-#endif
-}
-
 // Appends the exception now being handled: "std::runtime_error: boom", or the bare type if it is no
 // std::exception, or "an exception of another language". Allocates (names are demangled).
 // Returns: false, having appended nothing, if no exception is being handled.

@@ -18,6 +18,7 @@
 #include "http/parser.hpp"
 #include "http/text.hpp"
 #include "http/url.hpp"
+#include "io/past.hpp"
 
 #include <weft/http.hpp>
 #include <weft/sync.hpp>
@@ -38,7 +39,6 @@ namespace {
 
 constexpr int interim_max = 8;  // answers 1xx before the one that counts
 constexpr std::size_t at_once_bytes = std::size_t{16} << 10;  // fit into a socket's buffer
-constexpr auto past = clock::time_point(clock::duration(1));
 
 enum class keep : bool { no, yes };
 
@@ -161,13 +161,13 @@ class sender {
     writing_.go([&c, pieces, &result] {
       result = c.write(pieces);
       // Nobody answers half a request.
-      if (!result && !is_no_fault_of_ours(result.error())) c.set_read_deadline(past);
+      if (!result && !is_no_fault_of_ours(result.error())) c.set_read_deadline(io::past);
     });
   }
   sender(const sender&) = delete;
   sender& operator=(const sender&) = delete;
   ~sender() {
-    conn_.set_write_deadline(past);
+    conn_.set_write_deadline(io::past);
     writing_.wait();
     conn_.set_write_deadline({});
   }
@@ -209,7 +209,7 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
     return result;
   };
   if (!ctx.done()) return talk();
-  const auto unwatch = after_func(ctx, [c] { c->set_deadline(past); });
+  const auto unwatch = after_func(ctx, [c] { c->set_deadline(io::past); });
   outcome result = talk();
   if (!unwatch()) result.reusable = false;
   if (!result.answer && ctx.err()) result.answer = std::unexpected(ctx.err());

@@ -36,6 +36,7 @@
 
 #include "base/fatal.hpp"
 #include "http/text.hpp"
+#include "io/past.hpp"
 
 #include <algorithm>
 #include <cxxabi.h>
@@ -54,7 +55,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr auto past = clock::time_point(clock::duration(1));
 constexpr auto linger_time = seconds(1);
 constexpr std::size_t linger_bytes = std::size_t{256} << 10;
 constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of a body nobody read
@@ -103,8 +103,8 @@ void connection::break_off() {
 
 void connection::notice() {
   const bool over = phase() == service::phase::over;
-  if (over || idle_.load(std::memory_order_seq_cst)) stream_.set_read_deadline(past);  // [HT1]
-  if (over) stream_.set_write_deadline(past);
+  if (over || idle_.load(std::memory_order_seq_cst)) stream_.set_read_deadline(io::past);  // [HT1]
+  if (over) stream_.set_write_deadline(io::past);
 }
 
 bool connection::answer_one() {
@@ -325,7 +325,7 @@ void connection::begin_watch() {
 }
 
 void connection::pause_watch() {
-  stream_.set_read_deadline(past);
+  stream_.set_read_deadline(io::past);
   watch_->waiting.wait();
   arm_read({});
 }

@@ -117,19 +117,6 @@ expected<std::size_t> conn::write(std::span<const std::span<const std::byte>> pi
 std::error_code conn::close_read() { return shut(descriptor_.get(), SHUT_RD); }
 std::error_code conn::close_write() { return shut(descriptor_.get(), SHUT_WR); }
 
-void conn::set_deadline(clock::time_point when) {
-  set_read_deadline(when);
-  set_write_deadline(when);
-}
-
-void conn::set_read_deadline(clock::time_point when) {
-  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::in, when);
-}
-
-void conn::set_write_deadline(clock::time_point when) {
-  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::out, when);
-}
-
 address conn::local() const { return local_address(descriptor_.get()); }
 address conn::remote() const { return remote_address(descriptor_.get()); }
 

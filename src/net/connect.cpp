@@ -17,6 +17,7 @@
 // over: the attempt is repeated, more and more rarely.
 #include "net/connect.hpp"
 
+#include "io/past.hpp"
 #include "net/socket_options.hpp"
 
 #include <weft/sync.hpp>
@@ -77,7 +78,7 @@ std::error_code until_connected(io::descriptor& d) {
 std::error_code until_connected(io::descriptor& d, const context& ctx) {
   latch let_go(1);
   const auto stop = after_func(ctx, [&d, &let_go] {
-    d.set_deadline(sched::poll_side::out, clock::time_point(1ns));
+    d.set_deadline(sched::poll_side::out, io::past);
     let_go.count_down();
   });
   const std::error_code result = until_connected(d);

@@ -21,6 +21,7 @@
 //
 // c-ares sorts as RFC 6724 says: by the source address that the kernel would use.
 #include "io/descriptor.hpp"
+#include "io/past.hpp"
 #include "net/look_up.hpp"
 #include "sched/call.hpp"
 
@@ -112,7 +113,7 @@ class cares_look_up final : public look_up {
 
   void abandon() noexcept override {
     is_abandoned_.store(true, std::memory_order_relaxed);  // ordered by the deadline's lock
-    events_->set_deadline(sched::poll_side::in, clock::time_point(std::chrono::nanoseconds(1)));
+    events_->set_deadline(sched::poll_side::in, io::past);
   }
 
  private:

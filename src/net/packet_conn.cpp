@@ -55,19 +55,6 @@ expected<std::size_t> packet_conn::write_to(std::span<const std::byte> from, con
   }
 }
 
-void packet_conn::set_deadline(clock::time_point when) {
-  set_read_deadline(when);
-  set_write_deadline(when);
-}
-
-void packet_conn::set_read_deadline(clock::time_point when) {
-  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::in, when);
-}
-
-void packet_conn::set_write_deadline(clock::time_point when) {
-  if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::out, when);
-}
-
 address packet_conn::addr() const { return local_address(descriptor_.get()); }
 
 expected<packet_conn> listen_packet(std::string_view network, std::string_view address) {

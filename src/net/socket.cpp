@@ -16,6 +16,19 @@ bool socket::is_open() const noexcept {
 
 int socket::native_handle() const noexcept { return is_open() ? descriptor_->fd() : -1; }
 
+void two_way_socket::set_deadline(clock::time_point when) {
+  set_read_deadline(when);
+  set_write_deadline(when);
+}
+
+void two_way_socket::set_read_deadline(clock::time_point when) {
+  if (descriptor_ != nullptr) descriptor_->set_deadline(sched::poll_side::in, when);
+}
+
+void two_way_socket::set_write_deadline(clock::time_point when) {
+  if (descriptor_ != nullptr) descriptor_->set_deadline(sched::poll_side::out, when);
+}
+
 namespace {
 
 address name_of(io::descriptor* d, int (*ask)(int, sockaddr*, socklen_t*)) {

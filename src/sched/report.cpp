@@ -229,7 +229,7 @@ const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) 
   if (const stack::extent* const s = stack::find_guard(info->si_addr)) return s;
   const goroutine* const g = this_goroutine_record();
   if (g == nullptr || g->stack == nullptr || info->si_code <= 0) return nullptr;
-  const std::uintptr_t sp = base::interrupted_sp(ucontext);
+  const auto sp = reinterpret_cast<std::uintptr_t>(base::frame_of(ucontext).sp);
   const auto low = reinterpret_cast<std::uintptr_t>(g->stack->low);
   const auto touched = reinterpret_cast<std::uintptr_t>(info->si_addr);
   const stack_t& signals = static_cast<const ucontext_t*>(ucontext)->uc_stack;
@@ -237,6 +237,15 @@ const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) 
   const bool is_over = sp < low && low - sp <= frame_max && !on_signals &&
                        touched + below_sp_max >= sp && touched < low;
   return is_over ? g->stack : nullptr;
+}
+
+// Where a goroutine is that a signal has interrupted, and where it comes from.
+void print_interrupted(const goroutine* g, const void* ucontext) noexcept {
+  // malloc may be what it was doing: names stay mangled.
+  const base::symbolize_options options{.in_signal = true};
+  void* pcs[frames_max / 4];
+  base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
+  print_origin(g, options);
 }
 
 // Names the goroutine, before the default action ends the process.
@@ -254,12 +263,8 @@ void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexc
   }
   line << "\n\n";
   base::write_stderr(line.view());
-  // malloc may be where it happened: names stay mangled.
-  const base::symbolize_options options{.in_signal = true};
   print_header(g);
-  void* pcs[frames_max / 4];
-  base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
-  print_origin(g, options);
+  print_interrupted(g, ucontext);
   ::alarm(0);
 }
 
@@ -288,11 +293,7 @@ void report_stall(machine* m, const void* ucontext) noexcept {
   if (!may_report_stall()) return;
   const goroutine* const g = m->g;
   print_stall(m, g, "");
-  // malloc may be what it was doing: names stay mangled.
-  const base::symbolize_options options{.in_signal = true};
-  void* pcs[frames_max / 4];
-  base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
-  print_origin(g, options);
+  print_interrupted(g, ucontext);
 }
 
 void report_blocked_stall(machine* m, const goroutine* g, int system_call) noexcept {
