@@ -34,7 +34,8 @@ std::int64_t cpu_time_ns(pid_t thread) noexcept {
 namespace {
 
 // Reads a file of /proc/self/task/<thread>. Returns: its text, cut off where it does not fit.
-std::string_view read_about(pid_t thread, const char* what, char (&line)[256]) noexcept {
+template <std::size_t size>
+std::string_view read_about(pid_t thread, const char* what, char (&line)[size]) noexcept {
   text path;
   path << "/proc/self/task/" << static_cast<int>(thread) << "/" << what;
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -61,6 +62,15 @@ thread_activity activity_of(pid_t thread) noexcept {
     default:
       return thread_activity::runs;
   }
+}
+
+std::int64_t sleeps_of(pid_t thread) noexcept {
+  constexpr std::string_view name = "\nvoluntary_ctxt_switches:";
+  char lines[4096];
+  const std::string_view status = read_about(thread, "status", lines);
+  const std::size_t at = status.find(name);
+  if (at == status.npos) return -1;
+  return std::strtoll(status.data() + at + name.size(), nullptr, 10);
 }
 
 int system_call_of(pid_t thread) noexcept {

@@ -17,6 +17,9 @@ std::int64_t cpu_time_ns(pid_t thread) noexcept;
 enum class thread_activity : std::uint8_t { runs, sleeps, unknown };
 thread_activity activity_of(pid_t thread) noexcept;
 
+// Returns: how often a thread has gone to sleep, or -1 where the kernel does not say. 20 us.
+std::int64_t sleeps_of(pid_t thread) noexcept;
+
 // Returns: the number of the system call that a sleeping thread is in, or -1. Not for the hot path:
 // the kernel waits, for a tick at a time, until a thread that is about to sleep really does.
 int system_call_of(pid_t thread) noexcept;

@@ -1,5 +1,7 @@
 #include "base/membarrier.hpp"
 
+#include "base/fatal.hpp"
+
 #include <cerrno>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
@@ -14,7 +16,12 @@ bool asymmetric = false;
 void heavy_barrier_slow() noexcept {
   if (asymmetric) {
     const int saved = errno;
-    ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    if (::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
+      // Every lock of the runtime stands on it, and threads that run now have passed no fence.
+      fatal(
+          "the kernel refuses membarrier, which it allowed when weft started: a sandbox that was "
+          "entered since must allow it, or be entered before weft is first used");
+    }
     errno = saved;
   } else {
 #if !WEFT_TSAN

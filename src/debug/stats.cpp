@@ -66,6 +66,7 @@ scheduler_stats stats() {
       {"return.same", c.return_same.get()},
       {"return.other", c.return_other.get()},
       {"return.queued", c.return_queued.get()},
+      {"idle.overlooked", c.idle_overlooked.get()},
       {"monitor.rounds", c.monitor_rounds.get()},
       {"stall.reports", c.stall_reports.get()},
   };

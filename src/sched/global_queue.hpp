@@ -1,27 +1,29 @@
 // global_queue.hpp: goroutines that belong to no processor yet.
 //
-// Three queues, first in first out, under one lock:
-//   inbox     goroutines made or readied where no processor was at hand: by plain threads, by a
-//             goroutine that came back and found no processor. Somebody is woken for each, and the
-//             first processor that looks takes them.
+// Three queues, first in first out, under one lock; order.hpp says who takes from them when:
+//   woken     what the world woke where no processor was at hand: an event that the monitor found,
+//             a plain thread that sent to a channel, a call that has returned. Somebody is woken for
+//             each.
+//   shared    goroutines whose turn may be had on any processor: those that have had a long turn,
+//             hogs, those started by plain threads. A hog that was paused sits on its thread
+//             meanwhile (mode paused), the others are parked.
 //   overflow  what did not fit into a processor's ring, in batches. The processor that pushed it
 //             takes it back when it has nothing else; others help themselves only when it has been
-//             lying for a while (find.cpp), because moving short work to another core costs more
-//             than running it.
-//   hogs      goroutines that used up their slice while others waited. They come after all others,
-//             but get a third of a processor's time at least (find.cpp). One that was paused sits
-//             on its thread meanwhile (mode paused), the others are parked.
+//             lying for a while, because moving short work to another core costs more than running
+//             it.
 //
 // Memory order:
-//   The counts are hints for looking without the lock. inbox_ and hogs_ are changed by seq_cst
-//   operations: to a plain thread, or to a signal handler, they are the store of [W1]
-//   (idle_state.hpp) without a light barrier.
+//   The counts and ages are hints for looking without the lock. The counts of woken and shared are
+//   changed by seq_cst operations: to a plain thread, or to a signal handler, they are the store of
+//   [W1] (idle_state.hpp) without a light barrier.
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/goroutine_list.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 
@@ -29,77 +31,94 @@ namespace weft::sched {
 
 class global_queue {
  public:
-  void push_inbox(goroutine* g) noexcept {
-    const std::lock_guard hold(lock_);
-    inbox_list_.push_back(g);
-    inbox_.fetch_add(1, std::memory_order_seq_cst);  // [W1]
-  }
+  enum class from : std::uint8_t { woken, shared, overflow };
 
-  void push_overflow(goroutine_list& batch) noexcept {
+  // All of these keep the goroutines' ages (since_ns).
+  void push(from which, goroutine* g) noexcept {
     const std::lock_guard hold(lock_);
-    overflow_list_.append(batch);
-    overflow_.store(overflow_list_.size(), std::memory_order_seq_cst);
+    queue& q = of(which);
+    q.list.push_back(g);
+    q.count_locked();
   }
-
-  void push_hog(goroutine* g) noexcept {
+  void push(from which, goroutine_list& batch) noexcept {
     const std::lock_guard hold(lock_);
-    hogs_list_.push_back(g);
-    hogs_.fetch_add(1, std::memory_order_seq_cst);  // [W1]
+    queue& q = of(which);
+    q.list.append(batch);
+    q.count_locked();
   }
-
-  // Takes the hog that has waited longest. Returns: null if there is none.
-  goroutine* take_hog() noexcept {
-    const std::lock_guard hold(lock_);
-    if (hogs_list_.empty()) return nullptr;
-    hogs_.fetch_sub(1, std::memory_order_relaxed);
-    return hogs_list_.pop_front();
-  }
-
-  bool first_hog_is_tied() noexcept {
-    const std::lock_guard hold(lock_);
-    return !hogs_list_.empty() && is_tied(hogs_list_.front());
-  }
-
-  // Takes one that has its thread waiting for it (paused, or bound), hogs first. Returns: null if
-  // there is none. Slow.
-  goroutine* take_tied() noexcept {
-    const std::lock_guard hold(lock_);
-    if (goroutine* const g = take_tied_from(hogs_list_)) {
-      hogs_.fetch_sub(1, std::memory_order_relaxed);
-      return g;
-    }
-    goroutine* const g = take_tied_from(inbox_list_);
-    if (g != nullptr) inbox_.fetch_sub(1, std::memory_order_relaxed);
-    return g;
-  }
-
-  enum class from : std::uint8_t { inbox, overflow };
 
   // Takes up to `n` goroutines. Returns: how many.
   std::size_t take(from which, std::size_t n, goroutine_list& out) noexcept {
     const std::lock_guard hold(lock_);
-    goroutine_list& list = which == from::inbox ? inbox_list_ : overflow_list_;
+    queue& q = of(which);
     std::size_t taken = 0;
-    for (; taken < n && !list.empty(); ++taken) out.push_back(list.pop_front());
-    if (which == from::inbox) {
-      inbox_.fetch_sub(taken, std::memory_order_relaxed);
-    } else {
-      overflow_.store(list.size(), std::memory_order_relaxed);  // written under the lock only
-      overflow_taken_.store(overflow_taken_.load(std::memory_order_relaxed) + taken,
-                            std::memory_order_relaxed);
+    for (; taken < n && !q.list.empty(); ++taken) out.push_back(q.list.pop_front());
+    if (taken != 0) {
+      q.count_locked();
+      // relaxed: written under the lock only.
+      q.taken.store(q.taken.load(std::memory_order_relaxed) + taken, std::memory_order_relaxed);
     }
     return taken;
   }
+  goroutine* take_one(from which) noexcept {
+    goroutine_list one;
+    return take(which, 1, one) != 0 ? one.pop_front() : nullptr;
+  }
 
-  std::size_t inbox_hint() const noexcept { return inbox_.load(std::memory_order_seq_cst); }
-  std::size_t overflow_hint() const noexcept { return overflow_.load(std::memory_order_relaxed); }
-  std::size_t hogs_hint() const noexcept { return hogs_.load(std::memory_order_seq_cst); }
-  // How many have ever been taken from the overflow; it tells how old the first one is.
-  std::uint64_t overflow_taken_hint() const noexcept {
-    return overflow_taken_.load(std::memory_order_relaxed);
+  // Whether the first of those that share is tied to a thread, which waits for it.
+  bool first_is_tied() noexcept {
+    const std::lock_guard hold(lock_);
+    return !shared_.list.empty() && is_tied(shared_.list.front());
+  }
+
+  // Takes the first goroutine that has its thread waiting for it (paused, or bound). Returns: null
+  // if there is none. Slow.
+  goroutine* take_tied() noexcept {
+    const std::lock_guard hold(lock_);
+    for (queue* const q : {&shared_, &woken_}) {
+      goroutine* const g = take_tied_from(q->list);
+      q->count_locked();
+      if (g != nullptr) return g;
+    }
+    return nullptr;
+  }
+
+  std::size_t size_hint(from which) const noexcept {
+    return of(which).size.load(std::memory_order_seq_cst);  // [W1]
+  }
+  std::size_t size_hint() const noexcept {
+    return size_hint(from::woken) + size_hint(from::shared) + size_hint(from::overflow);
+  }
+  // Since when the first one waits; `never` if there is none.
+  std::int64_t since_hint(from which) const noexcept {
+    return of(which).since_ns.load(std::memory_order_relaxed);
+  }
+  // How many have ever been taken; it tells how old the first one is.
+  std::uint64_t taken_hint(from which) const noexcept {
+    return of(which).taken.load(std::memory_order_relaxed);
   }
 
  private:
+  struct queue {
+    goroutine_list list;                            // guarded by lock_
+    std::atomic<std::size_t> size{0};               // [W1] written under lock_
+    std::atomic<std::int64_t> since_ns{base::never};  // the same, relaxed: a hint
+    std::atomic<std::uint64_t> taken{0};            // the same
+
+    void count_locked() noexcept {
+      size.store(list.size(), std::memory_order_seq_cst);  // [W1]
+      since_ns.store(list.empty() ? base::never : list.front()->since_ns,
+                     std::memory_order_relaxed);
+    }
+  };
+
+  queue& of(from which) noexcept {
+    return which == from::woken ? woken_ : which == from::shared ? shared_ : overflow_;
+  }
+  const queue& of(from which) const noexcept {
+    return which == from::woken ? woken_ : which == from::shared ? shared_ : overflow_;
+  }
+
   static goroutine* take_tied_from(goroutine_list& list) noexcept {
     goroutine* found = nullptr;
     for (std::size_t n = list.size(); n != 0; --n) {
@@ -114,13 +133,9 @@ class global_queue {
   }
 
   base::spin_lock lock_;
-  goroutine_list inbox_list_;     // guarded by lock_
-  goroutine_list overflow_list_;  // guarded by lock_
-  goroutine_list hogs_list_;      // guarded by lock_
-  std::atomic<std::size_t> inbox_{0};
-  std::atomic<std::size_t> overflow_{0};
-  std::atomic<std::size_t> hogs_{0};
-  std::atomic<std::uint64_t> overflow_taken_{0};
+  queue woken_;
+  queue shared_;
+  queue overflow_;
 };
 
 }  // namespace weft::sched

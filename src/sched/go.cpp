@@ -141,15 +141,13 @@ void* task_storage(goroutine* g) noexcept {
 
 namespace {
 
-[[gnu::always_inline]] inline void push_started(machine* m, goroutine* g,
-                                                std::uint64_t parent) noexcept {
+[[gnu::always_inline]] inline void note_start(machine* m, goroutine* g,
+                                              std::uint64_t parent) noexcept {
   processor& p = *m->p;
   g->created_by = parent;
   if (g->id == 0) g->id = new_id(p);
   // relaxed: only the holder writes; num_goroutine reads a sum.
   p.started.store(p.started.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  sched::push_fresh(p, g);
-  sched::work_made(m);
 }
 
 [[gnu::always_inline]] inline void commit(goroutine* g, void (*invoke)(void*),
@@ -166,11 +164,13 @@ namespace {
     g->created_by = 0;
     if (g->id == 0) g->id = the_scheduler.next_id.fetch_add(1, std::memory_order_relaxed);
     the_scheduler.outside_started.fetch_add(1, std::memory_order_relaxed);
-    sched::inject(g);
+    sched::inject(sched::global_queue::from::shared, g);
     return;
   }
   m = sched::enter(m);
-  push_started(m, g, m->g->id);
+  note_start(m, g, m->g->id);
+  sched::push_fresh(*m->p, g);
+  sched::work_made(m);
   sched::leave(m);
 }
 
@@ -185,7 +185,9 @@ void commit_start_inside(goroutine* g, void (*invoke)(void*)) noexcept {
   g->created_at = nullptr;
   g->set_status(state::runnable);
   if (machine* const m = sched::this_machine()) {
-    push_started(m, g, 0);
+    note_start(m, g, 0);
+    sched::push_woken(*m->p, g);
+    sched::work_made(m);
   } else {
     sched::this_simulation()->start(g);
   }
@@ -358,22 +360,15 @@ void yield() {
     return;
   }
   m = sched::enter(m);
-  goroutine* const g = m->g;
-  goroutine* const next = sched::pick(*m->p);
-  if (next == nullptr) {  // nobody else
-    sched::leave(m);
-    return;
-  }
-  // relaxed: whoever takes it from the queue is ordered by the seat or a lock.
-  g->context.busy.store(1, std::memory_order_relaxed);
-  g->set_status(state::runnable);
-  sched::push_ready(*m->p, g);
-  sched::work_made(m);
-  if (g->how == mode::bound) [[unlikely]] {
-    sched::push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine
-    sched::suspend(m, g);
-  } else {
-    sched::leave_for(m, g, next);
+  processor& p = *m->p;
+  sched::count_pick(p);
+  if (--p.until_look == 0) [[unlikely]] {
+    (void)sched::pass_turn(m);
+  } else if (goroutine* const next = sched::pick_fast(p)) {
+    goroutine* const g = m->g;
+    sched::mark_runnable(g);
+    sched::push_ready(p, g);
+    sched::leave_queued(m, g, next);
   }
   sched::leave(sched::this_machine());
 }

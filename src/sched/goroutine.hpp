@@ -60,6 +60,8 @@ struct alignas(64) goroutine {
   goroutine* next = nullptr;  // whoever holds the list the goroutine is in
   arch::fp_control fp{};      // itself, while not running
   exception_globals eh;       // itself, while not running
+  // When it became runnable, as the last look at the clock had it (order.hpp); who queues it.
+  std::int64_t since_ns = 0;
 
   std::atomic<state> status{state::unused};      // relaxed: dumps read it as a hint; see `state`
   std::atomic<detail::wait_reason> reason{};     // relaxed: for dumps; valid while waiting

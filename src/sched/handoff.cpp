@@ -20,7 +20,7 @@
 //   set     null   yes   it has its processor back, and finds that out at its next entry
 //
 // Coming back (acquire_processor): the processor that was given back, else the old one if it is
-// idle, else any idle one; else the goroutine goes to the inbox and its machine becomes a spare
+// idle, else any idle one; else the goroutine goes to the global queue and its machine becomes a spare
 // one.
 //
 // Loans. A processor that was lent has no time to lose in either direction. When its borrower has
@@ -37,7 +37,7 @@
 // tests/model/handoff.pml is this in Promela, checked exhaustively.
 #include "base/clock.hpp"
 #include "sched/counters.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 
 namespace weft::sched {
@@ -47,6 +47,15 @@ scheduler& sched = the_scheduler;
 
 // A detached machine may compute for so long before its own timer sees to it.
 constexpr std::int64_t grace_cpu_ns = 1'000'000;
+// For so long a processor may go from one tied goroutine to the next without a look (order.hpp).
+constexpr std::int64_t unlooked_ns = 1'000'000;
+
+// A tied goroutine gets its turn without a look.
+void note_turn_of_tied(processor& p, std::int64_t now) noexcept {
+  p.clock_ns.store(now, std::memory_order_relaxed);
+  p.looked_picks = p.picks.load(std::memory_order_relaxed);
+  p.turn_ns = now;
+}
 
 machine* staff_searching_locked(processor* p) noexcept {
   if (sched.idle.try_search(processors_max)) return staff_locked(p);
@@ -96,7 +105,8 @@ machine* after_detach_locked(machine* m, processor& p, detach_cause why) noexcep
   end_loan_of_locked(p);
   m->lent = &p;
   p.lender.store(m, std::memory_order_relaxed);
-  p.until_fair = 1;  // looks at the timers
+  p.lent_ns = base::now_ns();
+  p.until_look = 1;
   count_pick(p);
   return staff_searching_locked(&p);
 }
@@ -119,28 +129,30 @@ machine* pass_on_locked(processor* p) noexcept {
     retire_locked(*p);
     return nullptr;
   }
-  const bool timer_due = earliest_timer_hint() <= base::now_ns();
-  if (timer_due || sched.global.hogs_hint() != 0) p->until_fair = 1;  // the first pick looks at it
+  const std::int64_t now = base::now_ns();
+  const bool is_urgent = is_urgent_hint(now) || !p->woken.empty();
+  const bool is_lent = p->lender.load(std::memory_order_relaxed) != nullptr;
+  p->until_look = 1;
   // The next one has a thread of its own: no need to wake another that would hand over to it; but
-  // for the picks that are fair to everybody.
+  // for a look now and then.
   goroutine* const next = p->next.load(std::memory_order_relaxed);
-  if (next != nullptr && is_tied(next) && p->until_fair > 1) {
-    --p->until_fair;
+  if (next != nullptr && is_tied(next) && !is_urgent &&
+      now - p->clock_ns.load(std::memory_order_relaxed) < unlooked_ns) {
     return grant_locked(p, take_next(*p));
   }
-  if (timer_due || has_work(*p) || sched.global.inbox_hint() + sched.global.overflow_hint() != 0) {
-    return staff_searching_locked(p);
-  }
-  if (p->lender.load(std::memory_order_relaxed) != nullptr) {
+  if (is_lent && !is_urgent) {
     return_loan_locked(p);
     return nullptr;
   }
-  if (goroutine* const g = sched.global.take_hog()) {
-    p->hog_turn_ns.store(base::now_ns(), std::memory_order_relaxed);
-    if (is_tied(g)) return grant_locked(p, g);
-    push_ready(*p, g);
-    return staff_searching_locked(p);
+  if (!is_urgent && !has_work(*p) && sched.global.first_is_tied()) {
+    goroutine* const g = sched.global.take_one(global_queue::from::shared);
+    if (g != nullptr && is_tied(g)) {
+      note_turn_of_tied(*p, now);
+      return grant_locked(p, g);
+    }
+    if (g != nullptr) push(*p, p->ready, g);  // somebody was faster
   }
+  if (is_urgent || others_want(*p)) return staff_searching_locked(p);
   add_idle_locked(p, processor::idleness::listening);
   return nullptr;
 }
@@ -154,6 +166,20 @@ void end_loan_of_locked(processor& p) noexcept {
   if (machine* const lender = p.lender.load(std::memory_order_relaxed)) end_loan_locked(lender);
 }
 
+namespace {
+
+// A thief's question does not keep the processor from leaving: the thief is told that there is
+// nothing.
+bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
+  if (owner->chair.claim(claim_turns, otherwise)) return true;
+  const std::uint32_t question = owner->chair.accept_for_owner();
+  if (question == seat::free) return false;
+  turn_away(seat::thief_of(question));
+  return owner->chair.claim(claim_turns, otherwise);
+}
+
+}  // namespace
+
 bool retake(processor& p, detach_cause why) noexcept {
   machine* const owner = p.holder.load(std::memory_order_acquire);
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
@@ -165,7 +191,7 @@ bool retake(processor& p, detach_cause why) noexcept {
     sched.lock.unlock();
     // Nobody waits for a seat with the lock, so a claimer may wait for the lock.
     const bool asks = why == detach_cause::hog || why == detach_cause::loan;
-    if (!owner->chair.claim(claim_turns, asks ? seat::yield_please : seat::free)) {
+    if (!claim_from(owner, asks ? seat::yield_please : seat::free)) {
       the_counters.detach_failed.add();
       return false;
     }
@@ -197,8 +223,8 @@ bool give_back_loan(machine* m) noexcept {
   const bool searched = end_search(m);
   sched.lock.lock();
   // Somebody who made work while this search was on relied on it.
-  const bool more = p->retiring.load(std::memory_order_relaxed) || has_work(*p) ||
-                    urgent_work_hint(base::now_ns());
+  const bool more = p->retiring.load(std::memory_order_relaxed) || !p->woken.empty() ||
+                    is_urgent_hint(base::now_ns());
   const bool returns = p->lender.load(std::memory_order_relaxed) != nullptr && !more;
   if (returns) {
     m->p = nullptr;

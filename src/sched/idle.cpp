@@ -14,8 +14,8 @@
 // listening, so that it looks again within 2 ms. No work is lost: what waits is seen by a search in
 // progress, by a doze that ends, or by the producer, who sees that somebody listens.
 //
-// What comes from outside (the inbox: plain threads, goroutines without a processor; timers) is
-// urgent: it wakes a dozing processor too.
+// What belongs to no processor (the global queue but for its overflow; timers) wakes a dozing
+// processor, too.
 //
 // The machine sleeps together with its processor, so that it goes on where it was, on a warm core.
 // Its processor may be taken from it while it sleeps, by a goroutine that comes back from a
@@ -35,13 +35,14 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <utility>
 
 namespace weft::sched {
@@ -151,7 +152,7 @@ void departure::finish() const noexcept {
 
 void look_for_others() noexcept {
   base::heavy_barrier();  // [W1]
-  if (work_waits_hint() || urgent_work_hint(base::now_ns())) wake_for_inbox();
+  if (work_waits_hint() || is_urgent_hint(base::now_ns())) wake_somebody();
   attend_poller();  // poller.hpp, P1
 }
 
@@ -195,11 +196,22 @@ machine* dismiss_sleeper_locked(processor* p) noexcept {
   return sched.keeper == sleeper ? pass_timekeeping_locked() : nullptr;
 }
 
+namespace {
+
+void ask_for_thread_locked() noexcept {
+  sched.starter_word.fetch_add(1, std::memory_order_release);
+  base::futex_wake(sched.starter_word, 1);
+}
+
+}  // namespace
+
 machine* staff_locked(processor* p) noexcept {
   machine* m = p->holder.load(std::memory_order_relaxed);  // written under the lock while idle
-  if (m == nullptr && sched.spare_head != nullptr) {
+  if (m == nullptr) {
+    sched.needs_reserve = true;
     m = sched.spare_head;
-    remove_spare_locked(m);
+    if (m != nullptr) remove_spare_locked(m);
+    if (sched.spare_count < spare_reserve) ask_for_thread_locked();
   }
   if (m != nullptr) {
     hold_locked(m, p);
@@ -216,10 +228,20 @@ machine* staff_locked(processor* p) noexcept {
   if (sched.starting_count++ == 0) {
     sched.starting_since_ns.store(base::now_ns(), std::memory_order_relaxed);
   }
-  sched.starter_word.fetch_add(1, std::memory_order_release);
-  base::futex_wake(sched.starter_word, 1);
+  ask_for_thread_locked();
   note_activity();  // if the thread does not come, the monitor sees to that
   return nullptr;
+}
+
+bool has_thread_locked() noexcept {
+  if (sched.spare_count > 1) return true;  // one is kept for what is urgent
+  return sched.has_starter && sched.machines < machines_max - spare_reserve &&
+         base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed);
+}
+
+bool has_thread_hint() noexcept {
+  const std::lock_guard hold(sched.lock);
+  return has_thread_locked();
 }
 
 bool remove_starting_locked(processor* p) noexcept {
@@ -278,7 +300,7 @@ void wake_one(machine* m) noexcept {
   }
 }
 
-void wake_for_inbox() noexcept {
+void wake_somebody() noexcept {
   base::light_barrier();  // [W1]
   // Whoever searches has its last look still to come (idle_state.hpp, I2).
   if (sched.idle.searching_hint() != 0) return;
@@ -295,9 +317,10 @@ void wake_for_inbox() noexcept {
   if (monitor) poke_monitor();
 }
 
-void inject(goroutine* g) noexcept {
-  sched.global.push_inbox(g);
-  wake_for_inbox();
+void inject(global_queue::from lane, goroutine* g) noexcept {
+  g->since_ns = base::now_ns();
+  sched.global.push(lane, g);
+  wake_somebody();
 }
 
 namespace {
@@ -390,9 +413,9 @@ bool sleep_in_poller(machine* m, std::int64_t until_ns, goroutine_list& found) n
 void queue_found(machine* m, goroutine_list& found) noexcept {
   while (goroutine* const g = found.pop_front()) {
     if (m->p != nullptr) {
-      push_ready(*m->p, g);
+      push_woken(*m->p, g);
     } else {
-      inject(g);
+      inject(global_queue::from::woken, g);
     }
   }
 }
@@ -420,7 +443,10 @@ bool sleep_idle(machine* m) noexcept {
   }
   // What belongs to the processor is touched before it can be somebody else's.
   const std::int64_t doze_ns = p->doze_ns;
-  if (doze) p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
+  if (doze) {
+    p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
+    p->dozes_until_ns = base::now_ns() + doze_ns;
+  }
   add_idle_locked(p, doze ? processor::idleness::dozing : processor::idleness::listening);
   (void)end_search(m);
   if (timekeeping_needed_locked()) {
@@ -441,7 +467,8 @@ bool sleep_idle(machine* m) noexcept {
 
   base::heavy_barrier();  // [W1]
   const std::int64_t now = base::now_ns();
-  const bool stay_awake = (!doze && work_waits_hint()) || urgent_work_hint(now);
+  const bool stay_awake =
+      (!doze && work_waits_hint()) || is_anyones_work_hint() || is_urgent_hint(now);
   if (doze) until = std::min(until, now + doze_ns);
   bool token = false;
   goroutine_list found;
@@ -526,6 +553,7 @@ void release_processor(machine* m) noexcept {
   }
   m->p = nullptr;
   m->last_p = p;
+  m->is_hog = false;
   const bool searched = end_search(m);
   p->holder.store(nullptr, std::memory_order_release);
   departure left = after_passing_locked(*p, pass_on_locked(p));

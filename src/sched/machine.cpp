@@ -15,7 +15,7 @@
 #include "base/kernel.hpp"
 #include "base/signal_stack.hpp"
 #include "sched/counters.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/switch.hpp"
 
@@ -47,6 +47,8 @@ constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 1
 // Of the kernel's time. A thread that has waited for work gets a core at once, ahead of others that
 // compute.
 constexpr std::int64_t slice_of_thread_ns = 100'000;
+
+constexpr std::int64_t refused_ns = 1'000'000'000;  // until the kernel is asked for a thread again
 
 sigset_t machine_signals;  // the signal mask of whoever started the runtime
 
@@ -105,14 +107,14 @@ void await_stack(machine* m, goroutine* g) noexcept {
     if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
     m->short_since_ns = now;
   }
-  sched.global.push_inbox(g);
+  sched.global.push(global_queue::from::shared, g);
   if (goroutine* const other = pick(*m->p)) {
     if (has_run(other)) {
       m->task = errand::run;
       m->errand_goroutine = other;
       return;
     }
-    sched.global.push_inbox(other);
+    sched.global.push(global_queue::from::shared, other);
   }
   const timespec pause{0, 1'000'000};
   const int saved = errno;
@@ -211,7 +213,6 @@ void return_record(machine* m) noexcept {
   m->gave_away = false;
   m->armed_since_ns.store(0, std::memory_order_relaxed);
   m->wants_report.store(false, std::memory_order_relaxed);
-  m->is_hog = false;
   m->armed_p.store(nullptr, std::memory_order_relaxed);
   m->short_since_ns = 0;
   m->locks = 0;
@@ -323,10 +324,15 @@ void* starter_main(void*) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     for (;;) {
       sched.lock.lock();
-      const bool wanted = sched.starting_count > sched.threads_coming;
+      const bool wanted = sched.starting_count > sched.threads_coming ||
+                          (sched.needs_reserve &&
+                           sched.spare_count + sched.threads_coming <
+                               spare_reserve + sched.starting_count &&
+                           base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed));
       sched.lock.unlock();
       if (!wanted) break;
       if (const int error = start_machine()) {
+        sched.refused_until_ns.store(base::now_ns() + refused_ns, std::memory_order_relaxed);
         sched.lock.lock();
         processor* const p = take_starting_locked();
         sched.lock.unlock();

@@ -25,6 +25,7 @@
 #include "base/fatal.hpp"
 #include "base/interrupt.hpp"
 #include "base/kernel.hpp"
+#include "sched/idle_watch.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/watch.hpp"
@@ -54,6 +55,7 @@ constexpr std::int64_t period_nap_ns = 2'000'000;  // the last one before the de
 constexpr int eager_looks = 50;
 constexpr std::int64_t own_slice_ns = 100'000;
 constexpr std::int64_t unattended_ns = 200'000;
+constexpr std::int64_t timer_slack_ns = 50'000;
 
 // poked: to look at once.
 enum : std::uint32_t { awake, poked, deep_sleep, in_poller };
@@ -74,7 +76,7 @@ void retry_numb_processors() noexcept {
   }
   sched.lock.unlock();
   base::heavy_barrier();  // [W1]
-  if (sched.idle.should_wake() && work_waits_hint()) wake_for_inbox();
+  if (sched.idle.should_wake() && work_waits_hint()) wake_somebody();
   keep_time();
 }
 
@@ -97,7 +99,7 @@ void poll_until(std::int64_t deadline_ns) noexcept {
   goroutine_list found;
   the_poller.poll(deadline_ns, found);
   the_poller.leave();
-  while (goroutine* const g = found.pop_front()) inject(g);
+  while (goroutine* const g = found.pop_front()) inject(global_queue::from::woken, g);
 }
 
 // The same as sleep_lightly, in the poller. Requires: attends.
@@ -242,6 +244,7 @@ void* monitor_main(void*) {
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   base::ask_for_slice(0, own_slice_ns);
   static constinit watch eyes;
+  static constinit idle_watch overlooked;
   deadlock_watch deadlock;
   pace step;
   int quiet_rounds = 0;
@@ -258,8 +261,10 @@ void* monitor_main(void*) {
     bool listens = false;
     bool all_stuck = false;
     bool is_alone = false;  // nobody else has looked after anything for a while
+    const std::int64_t again_ns = overlooked.look(now);
+    until = std::min(until, again_ns);
     if (idle) {
-      deep = step.note_idle();
+      deep = step.note_idle() && again_ns == base::never;
       if (!deep) until = std::min(until, now + step.period_ns());
     } else {
       const watch::outcome seen = eyes.look(now);
@@ -278,6 +283,7 @@ void* monitor_main(void*) {
       listens = step.is_long();
       if (listens && !start_listening()) until = now + period_min_ns;
     }
+    sched.monitor_is_alone.store(all_stuck, std::memory_order_relaxed);
     sched.monitor_until_ns.store(idle ? 0 : until, std::memory_order_seq_cst);
     // A timer that was set before its owner could see the line above.
     if (all_stuck) until = std::max(std::min(until, earliest_timer_hint()), now + period_min_ns);
@@ -338,9 +344,12 @@ void poke_monitor() noexcept {
 }
 
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
-  // relaxed: a hint. It looks every two milliseconds anyway while things move.
+  // relaxed, both: hints. While processors pick they look at the timers themselves.
   const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
-  if (until != 0 && when_ns < until - period_smooth_ns) poke_monitor();
+  const std::int64_t slack = sched.monitor_is_alone.load(std::memory_order_relaxed)
+                                 ? timer_slack_ns
+                                 : period_smooth_ns;
+  if (until != 0 && when_ns < until - slack) poke_monitor();
 }
 
 void tell_monitor() noexcept {

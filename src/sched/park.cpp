@@ -36,7 +36,7 @@ void ring_alarm(sched::timer* t) noexcept {
   if (m == nullptr) return sched::this_simulation()->ready(a->who);
   WEFT_ASSERT(a->who->get_status() == state::waiting);
   a->who->set_status(state::runnable);
-  sched::push_ready(*m->p, a->who);
+  sched::push_woken(*m->p, a->who);
   sched::work_made(m);
 }
 
@@ -98,7 +98,7 @@ goroutine* prepare_park(wait_reason reason) {
     sched::ensure_started();
     return sched::this_thread_record();
   }
-  (void)sched::enter(m);
+  (void)sched::enter_to_park(m);
   return prepare_park_inside(reason);
 }
 
@@ -171,7 +171,7 @@ void ready(goroutine* g) noexcept {
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
     g->set_status(state::runnable);
-    sched::inject(g);
+    sched::inject(sched::global_queue::from::woken, g);
     return;
   }
   m = sched::enter_to_ready(m);

@@ -8,7 +8,7 @@
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "sched/inside.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
@@ -371,7 +371,7 @@ std::size_t poller::poll_for(processor& p) noexcept {
   poll(0, found);
   leave();
   const std::size_t n = found.size();
-  while (goroutine* const g = found.pop_front()) push_ready(p, g);
+  while (goroutine* const g = found.pop_front()) push_woken(p, g);
   return n;
 }
 

@@ -7,22 +7,22 @@
 // the processor on; to the goroutine nothing has happened but time. It needs nothing of the code it
 // interrupts: that may be in malloc, hold a std::mutex, or have used up its stack (handlers run on
 // the thread's alternate one). It only has to wait its turn, and others may have to wait for what
-// it holds; so it gets one (find.cpp) before long.
+// it holds; so it gets one (order.hpp) before long.
 //
 //     machine                     owner's thread only; `inside` is the seat's flag
 //     inside                      return: the word on the seat will do (yield_please)
 //     holds a lock of ours        return, and try again in a moment
-//     has no processor any more   wait for one: in the inbox, or with the hogs if it is one
+//     has no processor any more   wait for one
 //     has one, nobody waits       go on
-//     has one, others wait        pass it on, wait with the hogs
+//     has one, others wait        pass it on, wait for the next turn
 //
 // While it waits it is inside, asleep, with `taken` on its seat, and its goroutine is in a queue
 // (mode paused, or bound). Whoever picks the goroutine grants the machine a processor
 // (handoff.cpp); one token for each grant.
 //
-// At most paused_max are paused at a time: a paused goroutine keeps its thread. Beyond that hogs
-// are not paused; the monitor takes their processors, and they compute as threads beside the
-// others.
+// A paused goroutine keeps its thread, so another thread has to go on with the processor. If there is
+// none and none can be had, the processor goes to the paused goroutine that has waited longest, which
+// has its own; those that have no thread wait until there is one.
 //
 // When the process ends, all are let go: one may hold the lock of malloc, which destructors need.
 // [PR1] A machine says that it is paused, then looks whether the process ends; who ends it says so,
@@ -34,7 +34,7 @@
 #include "base/kernel.hpp"
 #include "base/signal.hpp"
 #include "sched/counters.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/stop.hpp"
 
@@ -49,21 +49,18 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-constexpr std::uint32_t paused_max = 256;
 constexpr std::int64_t try_again_cpu_ns = 500'000;
 
 int the_signal = 0;  // 0: no pausing. Written once, before the first machine.
 struct sigaction previous;
 std::atomic<signal_listener> listener{nullptr};  // of what is not ours; before `previous`
 
-// Whether the processor goes to somebody who is paused, so that there are no more of them.
-bool takes_anothers_place(const processor* p) noexcept {
-  global_queue& global = sched.global;
-  return p != nullptr && !has_work(*p) && global.inbox_hint() + global.overflow_hint() == 0 &&
-         global.first_hog_is_tied() && earliest_timer_hint() > base::now_ns();
-}
-
 void never_lies_down() noexcept {}
+
+void queue_paused(goroutine* g) noexcept {
+  g->since_ns = base::now_ns();
+  sched.global.push(global_queue::from::shared, g);
+}
 
 // The goroutine of this machine waits for its turn, in the handler. Requires: inside, its seat
 // given up, the goroutine to be found in a queue.
@@ -87,6 +84,7 @@ void wait_for_turn(machine* m, goroutine* g) noexcept {
 void pause_or_go_on(machine* m) noexcept {
   goroutine* const g = m->g;
   departure left;
+  goroutine* successor = nullptr;
   bool pauses = false;
   sched.lock.lock();
   processor* const p = m->p;
@@ -98,8 +96,8 @@ void pause_or_go_on(machine* m) noexcept {
                   p->picks.load(std::memory_order_relaxed) ||
               is_any_idle() || (!others_want(*p) && earliest_timer_hint() > base::now_ns()))) {
     the_counters.preempt_stale.add();
-  } else if (sched.paused_count.load(std::memory_order_relaxed) >= paused_max &&
-             !takes_anothers_place(p)) {
+  } else if (p != nullptr && !has_thread_locked() &&
+             (successor = sched.global.take_tied()) == nullptr) {
     the_counters.preempt_refused.add();
   } else {
     pauses = true;
@@ -114,17 +112,14 @@ void pause_or_go_on(machine* m) noexcept {
       m->p = nullptr;
       m->last_p = p;
       p->holder.store(nullptr, std::memory_order_release);
-      sched.global.push_hog(g);
-      // To the hog that has waited longest, if to one; perhaps itself.
-      left = after_passing_locked(*p, pass_on_locked(p));
+      queue_paused(g);
+      // To whom has waited longest; perhaps itself.
+      left = after_passing_locked(
+          *p, successor != nullptr ? grant_locked(p, successor) : pass_on_locked(p));
       the_counters.pause_hog.add();
     } else {
       if (m->lent != nullptr) end_loan_locked(m);
-      if (m->is_hog) {
-        sched.global.push_hog(g);
-      } else {
-        sched.global.push_inbox(g);
-      }
+      queue_paused(g);
       the_counters.pause_unattached.add();
     }
   }

@@ -11,6 +11,7 @@
 #include "base/clock.hpp"
 #include "base/random.hpp"
 #include "sched/blocks.hpp"
+#include "sched/lane.hpp"
 #include "sched/records.hpp"
 #include "sched/ring.hpp"
 #include "sched/timers.hpp"
@@ -37,6 +38,7 @@ struct share {
   // to run next may as well run elsewhere.
   bool wants_next = false;
   std::uint32_t size = 0;
+  std::uint32_t woken = 0;  // so many of them, the first, are from the victim's lane of that name
   goroutine* items[most + 1];
 };
 
@@ -44,6 +46,8 @@ struct share {
 struct sighting {
   std::uint64_t picks = 0;
   std::int64_t picks_since_ns = 0;
+  std::uint64_t woken_mark = 0;
+  std::int64_t woken_since_ns = 0;
   std::uint64_t ready_mark = 0;
   std::int64_t ready_since_ns = 0;
   std::uint64_t fresh_front = 0;
@@ -53,28 +57,28 @@ struct sighting {
 };
 
 struct alignas(64) processor {
-  // The goroutine to run before all others: the one woken last. A pair that keeps waking each other
-  // through it shares one slice (slice_start_ns), after which it queues like everyone else.
-  std::atomic<goroutine*> next{nullptr};  // thieves look whether it is null
+  // What it runs, in which order: order.hpp.
+  std::atomic<goroutine*> next{nullptr};  // the goroutine woken last; thieves look whether it is null
   std::atomic<std::uint64_t> picks{0};    // goroutines picked so far; thieves see it move
+  lane woken;
   record_cache records;
   block_cache blocks;
   std::uint64_t next_id = 0;
   std::uint64_t ids_end = 0;
   std::atomic<std::uint64_t> started{0};  // num_goroutine sums these over all processors
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> io_waits{0};  // how often one parked for a descriptor (poller.cpp)
-  std::uint32_t until_fair = 61;           // picks until the next one that is fair to everybody
-  std::uint32_t fair_turn = 0;             // who is looked at first then
-  std::size_t overflow_owed = 0;           // goroutines it let overflow and has not taken back
-  std::int64_t lock_wait_ns = 0;           // spent waiting for channels that others were using
-  std::int64_t slice_start_ns = 0;
-  std::atomic<std::int64_t> hog_turn_ns{0};  // when it last took a hog from the global queue
-  std::uint64_t oldest_fresh = 0;            // front of `fresh` when it was last looked at, and
-  std::uint64_t oldest_fresh_epoch = 0;
-  std::int64_t oldest_fresh_since_ns = 0;  // since when it has been that
-  bool oldest_first = false;               // the oldest fresh goroutine has waited for too long,
-  std::uint64_t oldest_first_until = 0;    // and so have all that were there before this one
+  std::atomic<std::uint64_t> io_waits{0};   // how often one parked for a descriptor (poller.cpp)
+  std::uint32_t until_look = 1;             // picks until the next one that looks at the clock
+  std::uint32_t look_gap = 1;               // picks between two looks
+  std::atomic<std::int64_t> clock_ns{0};    // the last look; the monitor reads it
+  std::uint64_t looked_picks = 0;           // `picks` then
+  bool turn_was_long = false;               // what the last look found
+  bool world_first = true;                  // whose turn it is, at a look: `woken`, or the others
+  std::int64_t turn_ns = 0;                 // when a look last picked one that had waited its turn
+  std::int64_t gift_ns = 0;                 // when it last gave a goroutine to all processors
+  std::uint32_t timers_turn = 0;            // whose timers a look runs beside its own
+  std::size_t overflow_owed = 0;            // goroutines it let overflow and has not taken back
+  std::int64_t lock_wait_ns = 0;            // spent waiting for channels that others were using
   stack::cache stacks;
   base::random random;
   ring ready;
@@ -88,10 +92,12 @@ struct alignas(64) processor {
   bool retired = false;               // out of circulation; guarded by the scheduler's lock
   // Whom it comes back to. Written under the scheduler's lock; its holder reads a hint.
   std::atomic<machine*> lender{nullptr};
+  std::int64_t lent_ns = 0;            // since when; written under the scheduler's lock
   processor* idle_next = nullptr;      // guarded by the scheduler's lock
   processor* idle_previous = nullptr;  // guarded by the scheduler's lock
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };
-  idleness idle = idleness::busy;  // guarded by the scheduler's lock
+  idleness idle = idleness::busy;    // guarded by the scheduler's lock
+  std::int64_t dozes_until_ns = 0;   // guarded by the scheduler's lock
   timer_heap timers;               // has its own lock
 
   // As a thief: what it has learned.

@@ -118,7 +118,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   keep_time();            // idle.cpp, I3
   attend_poller();        // poller.hpp, P1
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
-  if (before != 0 && (work_waits_hint() || urgent_work_hint(0))) wake_for_inbox();
+  if (before != 0 && (work_waits_hint() || is_urgent_hint(0))) wake_somebody();
   return before;
 }
 

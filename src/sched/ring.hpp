@@ -19,7 +19,7 @@
 
 #include "base/check.hpp"
 #include "base/membarrier.hpp"
-#include "sched/goroutine.hpp"
+#include "sched/goroutine_list.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -64,6 +64,24 @@ class ring {
     store(front_, front + 1);
     if (front + 1 == load(back_)) store(epoch_, load(epoch_) + 1);
     return g;
+  }
+
+  // Returns: how many of the newest, one after the other, `f` holds for.
+  template <class F>
+  std::uint64_t count_newest(F f) const noexcept {
+    const std::uint64_t back = load(back_);
+    std::uint64_t n = 0;
+    while (n != back - load(front_) && f(slots_[(back - n - 1) % capacity])) ++n;
+    return n;
+  }
+
+  // Moves the newest `n` to the end of `out`, in order. Requires: there are so many.
+  void take_newest(std::uint64_t n, goroutine_list& out) noexcept {
+    WEFT_ASSERT(n <= size());
+    const std::uint64_t back = load(back_);
+    for (std::uint64_t i = back - n; i != back; ++i) out.push_back(slots_[i % capacity]);
+    store(back_, back - n);
+    if (back - n == load(front_)) store(epoch_, load(epoch_) + 1);
   }
 
   // The goroutine that pop_back would return, or null: to warm its record.

@@ -26,6 +26,9 @@
 namespace weft::sched {
 
 inline constexpr std::uint32_t machines_max = 10'000;
+// So many threads are kept ready once a processor has had to change its thread: making one takes
+// time, and what it is needed for is often urgent.
+inline constexpr std::uint32_t spare_reserve = 2;
 
 struct scheduler {
   global_queue global;
@@ -61,9 +64,12 @@ struct scheduler {
   std::atomic<bool> stack_shortage{false};         // a goroutine waits for memory for its stack
   std::atomic<std::uint32_t> cores{1};             // written once, at the start
   bool has_starter = false;                        // guarded by lock
+  bool needs_reserve = false;                      // guarded by lock: of spare threads
+  std::atomic<std::int64_t> refused_until_ns{0};   // the kernel has refused a thread; try then
   std::atomic<std::uint32_t> starter_word{0};      // futex: bumped when `starting` is not empty
   std::atomic<std::uint32_t> monitor_word{0};      // futex: what the monitor does (monitor.cpp)
   std::atomic<std::int64_t> monitor_until_ns{0};   // when it is going to look again
+  std::atomic<bool> monitor_is_alone{false};       // no processor picks: it sees to the timers
   std::atomic<bool> suspicious{false};             // it is to look for a deadlock
   bool monitor_listens = false;                    // guarded by lock: counted in idle.listening
   std::atomic<std::int64_t> slice_ns{10'000'000};  // written once, at the start
@@ -107,15 +113,21 @@ class lock_outside {
 };
 
 // Enters the runtime. Requires: the caller is a goroutine. May park, if the processor was taken.
-[[nodiscard]] machine* enter_slow(machine* m, bool may_yield = true) noexcept;
+// What the caller is about to do decides about a plea to yield on its seat: it yields; it is going to
+// ready others, which must not wait for its next turn, and yields another time; it parks, which will
+// do.
+enum class entry : std::uint8_t { any, readies, parks };
+[[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
   if (!m->chair.enter()) [[unlikely]]
     m = enter_slow(m);
   return m;
 }
-// The same for who is about to let others run: it is not sent to the end of a queue before that.
 [[nodiscard]] inline machine* enter_to_ready(machine* m) noexcept {
-  return m->chair.enter() ? m : enter_slow(m, false);
+  return m->chair.enter() ? m : enter_slow(m, entry::readies);
+}
+[[nodiscard]] inline machine* enter_to_park(machine* m) noexcept {
+  return m->chair.enter() ? m : enter_slow(m, entry::parks);
 }
 [[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
 // Leaves it. Nothing of the runtime may be touched after this.
@@ -143,6 +155,8 @@ bool arm_timer(timer& t, std::int64_t when_ns) noexcept;
 goroutine* search(machine* m) noexcept;
 // Answers a thief's question, at an entry into the runtime.
 void hand_over(machine* m, std::uint32_t thief) noexcept;
+// The same, by one who has accepted it for the owner: there is nothing.
+void turn_away(std::uint32_t thief) noexcept;
 // Moves all of a processor's goroutines to the global queue. Requires: the right to touch it.
 void drain(processor& p) noexcept;
 // Whether anything is in its own queues. A hint, unless the caller may touch it.
@@ -152,7 +166,10 @@ bool others_want(const processor& p) noexcept;
 // Whether a processor is idle that has, or could have, a thread. A hint, or under the lock.
 bool is_any_idle() noexcept;
 bool work_waits_hint() noexcept;
-bool urgent_work_hint(std::int64_t now_ns) noexcept;
+// Whether somebody waits whom any processor may run, and should at once if it is idle.
+bool is_anyones_work_hint() noexcept;
+// Whether a timer or the world has woken somebody who has no processor (order.hpp, G2).
+bool is_urgent_hint(std::int64_t now_ns) noexcept;
 std::int64_t earliest_timer_hint() noexcept;
 // Fires what is due on any processor.
 std::size_t run_timers(std::int64_t now_ns) noexcept;
@@ -166,9 +183,10 @@ void wake_one(machine* m) noexcept;
   if (the_scheduler.idle.should_wake()) [[unlikely]]
     wake_one(m);
 }
-// From a place without a processor: puts `g` into the inbox and wakes somebody.
-void inject(goroutine* g) noexcept;
-void wake_for_inbox() noexcept;
+// From a place without a processor: puts `g` into a global queue and wakes somebody.
+void inject(global_queue::from lane, goroutine* g) noexcept;
+// Somebody is to look for work at once, also if it dozes.
+void wake_somebody() noexcept;
 
 // The monitor is to look whether anybody can still run (deadlock.cpp). Called by each thread that
 // lies down until it is woken.
@@ -253,6 +271,9 @@ machine* dismiss_sleeper_locked(processor* p) noexcept;
 // Pairs an idle processor with a thread: one that sleeps with it, a spare one, or a new one.
 // Requires: the lock; p is out of the idle list. Returns: whom to wake after unlocking, or null.
 machine* staff_locked(processor* p) noexcept;
+// Whether there is a thread, or can be one, for a processor that leaves a hog.
+bool has_thread_locked() noexcept;
+bool has_thread_hint() noexcept;
 // Takes one that waits for a new thread, or that one. Require: the lock. Return: null, or false, if
 // there is none. The search counted for it goes to the caller.
 processor* take_starting_locked() noexcept;

@@ -34,6 +34,28 @@
 //              processor, or find that it has got it back, before it may go on (handoff.cpp).
 //   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
 //
+// What each event finds on the word, and does. Thieves, the monitor and resize come from outside; the
+// handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters it.
+//
+//   word          owner enters       thief               monitor, resize       plea    handler
+//   free          goes on            asks, claims later  claims                left    gives up
+//   asked         hands over half,   gives up: the       answer "nothing" in   -       hands over half,
+//                 goes on            asker takes care    the owner's stead,            gives up
+//                                                        then claim
+//   pending       waits, looks       gives up: somebody  try again at the      -       waits, looks
+//                 again              decides             next look                     again
+//   yield_please  yields; or parks,  claims              claim; a claim that   -       gives up
+//                 which will do                          fails leaves it
+//   taken         gets a processor,  robs under the      retake under the      -       waits for a
+//                 or queues          lock, if it was     lock, if it was               processor, if
+//                                    given back          given back                    it has none
+//   stopped       stays there        -                   -                     -       returns
+//
+// Blocking, and the time that passes, leave the word as it is: that is what makes the columns of
+// those who come from outside matter. A claim fails while the owner is inside; then it is about to
+// see the word. A timer that is due, a loan and a resize are claims. A processor that was lent, or
+// that waits for a thread which does not come, is on no seat: handoff.cpp, idle.cpp.
+//
 // Invariants:
 //   I1  What the processor owns is touched only by its machine while inside == 1 and word was free
 //       or asked at entry, or by the one claimer that turned word to pending and then saw
@@ -170,6 +192,14 @@ class basic_seat {
       otherwise = yield_please;
     }
     return finish_claim(turns, otherwise);
+  }
+
+  // Claimer, if its claim has failed: accepts a thief's question in the owner's stead, because the
+  // thief may have lost its core. Returns: the question, for the caller to answer, or free if there
+  // was none. The claim may be tried again.
+  std::uint32_t accept_for_owner() noexcept {
+    std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    return kind_of(word) == asked && accept(word) ? word : static_cast<std::uint32_t>(free);
   }
 
   // Claimer. The owner may go on as if nothing had happened.

@@ -23,7 +23,7 @@
 #include "base/sanitizer.hpp"
 #include "sched/counters.hpp"
 #include "sched/extra.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
@@ -156,42 +156,7 @@ void goroutine_main(void*) {
   run_goroutines();
 }
 
-namespace {
-
-// It is somebody else's turn. The goroutine that runs here queues with the hogs if it has had its
-// slice. Returns: false if there was nobody else.
-bool yield_to_others(machine* m) noexcept {
-  goroutine* const g = m->g;
-  processor& p = *m->p;
-  // relaxed: the monitor writes them, and asks afterwards; a hint.
-  const bool is_hog =
-      m->armed_p.load(std::memory_order_relaxed) == &p &&
-      m->armed_picks.load(std::memory_order_relaxed) == p.picks.load(std::memory_order_relaxed);
-  p.until_fair = 1;  // the pick looks at those that wait longest
-  goroutine* const next = pick(p);
-  if (next == nullptr) return false;
-  the_counters.yield_done.add();
-  // relaxed: whoever takes it from the queue is ordered by its lock.
-  g->context.busy.store(1, std::memory_order_relaxed);
-  g->set_status(state::runnable);
-  if (is_hog) {
-    the_scheduler.global.push_hog(g);
-  } else {
-    push_ready(p, g);
-  }
-  work_made(m);
-  if (g->how == mode::bound) {
-    push_next(p, next);  // it runs elsewhere: this thread waits with its goroutine
-    suspend(m, g);
-  } else {
-    leave_for(m, g, next);
-  }
-  return true;
-}
-
-}  // namespace
-
-machine* enter_slow(machine* m, bool may_yield) noexcept {
+machine* enter_slow(machine* m, entry then) noexcept {
   for (;;) {
     const std::uint32_t word = m->chair.settle();
     switch (seat::kind_of(word)) {
@@ -201,25 +166,28 @@ machine* enter_slow(machine* m, bool may_yield) noexcept {
         if (m->chair.accept(word)) hand_over(m, seat::thief_of(word));
         break;
       case seat::yield_please:
-        if (!may_yield) return m;
+        if (then == entry::readies) return m;
         if (!m->chair.accept(word)) break;
-        if (!the_scheduler.stopping.load(std::memory_order_relaxed) && yield_to_others(m)) {
-          m = this_machine();
-        }
-        return m;
+        if (then == entry::parks) return m;
+        if (the_scheduler.stopping.load(std::memory_order_relaxed)) return m;
+        count_pick(*m->p);
+        if (!pass_turn(m)) return m;
+        the_counters.yield_done.add();
+        return this_machine();
       case seat::taken: {
         goroutine* const g = m->g;
         if (acquire_processor(m)) {
           g->set_status(state::running);
           return m;
         }
-        g->context.busy.store(1, std::memory_order_relaxed);  // ordered by the inbox's lock
+        g->context.busy.store(1, std::memory_order_relaxed);  // ordered by the queue's lock
         g->set_status(state::runnable);
         if (g->how == mode::bound) {
           m->task = errand::wait_bound;
           m->errand_goroutine = g;
         }
-        inject(g);
+        // is_hog: written under the lock, which acquire_processor() has had since.
+        inject(m->is_hog ? global_queue::from::shared : global_queue::from::woken, g);
         leave_for(m, g, nullptr);
         return this_machine();
       }

@@ -5,7 +5,7 @@
 #include "arch/context.hpp"
 #include "arch/entry.hpp"
 #include "base/sanitizer.hpp"
-#include "sched/pick.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 
 #include <cstddef>
@@ -155,6 +155,25 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
     return;
   }
   leave_for(m, g, next);
+}
+
+// Before a goroutine that runs is put into a queue: it may be found there at once.
+[[gnu::always_inline]] inline void mark_runnable(goroutine* g) noexcept {
+  // relaxed: whoever takes it from the queue is ordered by the seat or a lock.
+  g->context.busy.store(1, std::memory_order_relaxed);
+  g->set_status(state::runnable);
+}
+
+// Parks. Leaves `g`, which is in a queue, for `next`.
+[[gnu::always_inline]] inline void leave_queued(machine* m, goroutine* g,
+                                                goroutine* next) noexcept {
+  work_made(m);
+  if (g->how == mode::bound) [[unlikely]] {
+    push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine
+    suspend(m, g);
+  } else {
+    leave_for(m, g, next);
+  }
 }
 
 }  // namespace weft::sched

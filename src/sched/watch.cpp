@@ -6,6 +6,7 @@
 #include "sched/counters.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::sched {
 namespace {
@@ -23,7 +24,11 @@ constexpr std::int64_t unknown_still_ns = 2'000'000;  // without the kernel's wo
 constexpr std::int64_t lend_ns = 1'000'000;
 constexpr std::int64_t overdue_ns = 1'000'000;
 constexpr std::int64_t rescue_ns = 2'000'000;
-constexpr std::int64_t hog_overdue_slices = 4;
+constexpr std::int64_t unlooked_ns = 1'000'000;
+constexpr std::int64_t unrobbed_ns = 500'000;
+constexpr std::int64_t poll_window_ns = 300'000;
+constexpr std::int64_t poll_share = 2;
+constexpr std::int64_t poll_sleeps = 2;
 constexpr int computes = -2;  // in the place of a system call
 constexpr std::int64_t patience = 3;
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
@@ -39,9 +44,27 @@ void watch::again_at(std::int64_t when_ns) noexcept {
 
 // It computes: look ever more rarely.
 void watch::delay_probe(sight& s, std::int64_t now) noexcept {
-  s.probe_gap_ns =
-      s.is_hog ? probe_gap_hog_ns : std::clamp(s.probe_gap_ns * 2, still_ns, probe_gap_max_ns);
+  // One that has gone to sleep is looked at again soon.
+  s.probe_gap_ns = s.sleeps >= 0 ? 2 * still_ns
+                   : s.is_hog    ? probe_gap_hog_ns
+                                 : std::clamp(s.probe_gap_ns * 2, still_ns, probe_gap_max_ns);
   s.probe_ns = now + s.probe_gap_ns;
+}
+
+// Its CPU clock moves, but hardly, because it sleeps for short times in a loop. A thread that waits
+// for a core does not sleep; and one that polls may be seen awake each time, for the monitor and the
+// kernel's timers keep the same time. So what counts is whether it has gone to sleep since.
+bool watch::polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept {
+  if (s.first_cpu_ns < 0) {
+    s.first_cpu_ns = cpu_ns;
+    s.first_cpu_since_ns = now;
+    return false;
+  }
+  const std::int64_t wall = now - s.first_cpu_since_ns;
+  if (wall < poll_window_ns || (cpu_ns - s.first_cpu_ns) * poll_share > wall) return false;
+  const std::int64_t before =
+      std::exchange(s.sleeps, base::sleeps_of(s.who->thread_id.load(std::memory_order_relaxed)));
+  return before >= 0 && s.sleeps - before >= poll_sleeps;
 }
 
 bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
@@ -65,6 +88,7 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   if (!burst) {
     const std::int64_t cpu = base::cpu_time_ns(thread);
     if (cpu != s.cpu_ns) {
+      if (polls_with_sleeps(s, cpu, now)) return true;
       delay_probe(s, now);
       s.cpu_ns = cpu;
       s.cpu_since_ns = now;
@@ -132,6 +156,8 @@ void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
     const std::int64_t used = base::cpu_time_ns(s.who->thread_id.load(std::memory_order_relaxed));
     if (stuck < patience * long_enough && used - s.who->armed_cpu_ns < long_enough) return;
   }
+  // Without a thread that could go on with the processor it is left to those that have one.
+  if (can_pause() && !has_thread_hint()) return;
   if (retake(p, detach_cause::hog)) out_.acted = true;
 }
 
@@ -181,6 +207,11 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     } else {
       out_.moved = true;
       if (!s.is_hog) out_.all_stuck = false;
+      // Turns have become longer than they were when it decided when to look next.
+      if (now - p.clock_ns.load(std::memory_order_relaxed) > unlooked_ns && others_want(p) &&
+          m->chair.ask_to_yield()) {
+        the_counters.yield_asked.add();
+      }
     }
   }
   out_.since_ns = std::max(out_.since_ns, s.since_ns);
@@ -190,12 +221,12 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     s.calls = calls;
     s.calls_since_ns = now;
   }
-  if (somebody_is_free()) return;
-  // Picks are so slow here that the one which looks at the hogs takes too long to come.
-  const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
-  if (sched.global.hogs_hint() != 0 && !s.is_hog &&
-      now - p.hog_turn_ns.load(std::memory_order_relaxed) > hog_overdue_slices * slice) {
-    if (m->chair.ask_to_yield()) the_counters.yield_asked.add();
+  if (somebody_is_free()) {
+    // Who is free comes for what waits here; if it does not, it may doze, or find no way to.
+    if (!has_work(p)) return;
+    if (now - s.since_ns < unrobbed_ns) return again_at(s.since_ns + unrobbed_ns);
+    wake_somebody();
+    if (now - s.since_ns < 2 * unrobbed_ns) return again_at(s.since_ns + 2 * unrobbed_ns);
   }
   const bool inside = m->chair.inside_hint();
   const bool wanted = others_want(p);
@@ -221,15 +252,14 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   if (wanted) preempt(p, s, now);
 }
 
-// A timer is due, or somebody came from outside, and nobody has time for it.
+// A timer is due, or the world has woken somebody, and nobody has time for it.
 void watch::lend(std::int64_t now) noexcept {
   const std::int64_t timer = earliest_timer_hint();
   if (timer <= now && sched.idle_count.load(std::memory_order_relaxed) != 0) {
-    wake_for_inbox();  // set by one that computes now, while those asleep knew of no timer
+    wake_somebody();  // set by one that computes now, while those asleep knew of no timer
     return;
   }
-  const bool waits = sched.global.inbox_hint() != 0 || timer <= now;
-  if (!waits || somebody_is_free() || longest_ == nullptr) return;
+  if (!is_urgent_hint(now) || somebody_is_free() || longest_ == nullptr) return;
   if (!out_.all_stuck && now - timer < overdue_ns) {  // somebody is about to look
     again_at(now + overdue_ns);
     return;

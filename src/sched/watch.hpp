@@ -2,12 +2,14 @@
 //
 // A look costs a few loads for each processor. A processor on which picks move is well; one on
 // which they do not is stuck with one goroutine, which computes, blocks, or runs in and out of the
-// runtime. If nobody else needs a processor, that is fine too. Else:
+// runtime. If nobody else needs a processor, that is fine too, and if another processor is free that
+// one comes for what waits here; if it has not after 1 ms, or if none is free:
 //
 //   after 20 us   in an announced call that is usually short         take the processor
 //   after 100 us  its thread's CPU clock stands still and the kernel says that it sleeps: take it.
 //                 The clock alone would also catch threads that wait for a core. Calls that block
 //                 come in bursts: within a millisecond of the last one the kernel's word is enough.
+//   after 0.3 ms  it has used less than half of that and goes to sleep again and again: the same
 //   after 1 ms    a timer or an event has woken somebody: borrow the processor, of whoever has
 //                 computed longest. From one that has been paused before, at once
 //   half a slice  arm its thread's CPU timer for the rest (preempt.cpp)
@@ -43,6 +45,9 @@ class watch {
     std::int64_t calls_since_ns = 0;  // and when that was
     std::int64_t cpu_ns = -1;         // the same for its CPU clock
     std::int64_t cpu_since_ns = 0;
+    std::int64_t first_cpu_ns = -1;  // the first look at it, and when that was
+    std::int64_t first_cpu_since_ns = 0;
+    std::int64_t sleeps = -1;  // how often it had gone to sleep, if it was looked at for that
     std::int64_t probe_ns = 0;  // no look at the CPU clock before
     std::int64_t probe_gap_ns = 0;
     bool is_reported = false;
@@ -51,6 +56,7 @@ class watch {
   void look_at(processor& p, sight& s, std::int64_t now) noexcept;
   void delay_probe(sight& s, std::int64_t now) noexcept;
   bool seems_blocked(sight& s, std::int64_t now) noexcept;
+  bool polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept;
   void arm(processor& p, sight& s, std::int64_t now) noexcept;
   void preempt(processor& p, sight& s, std::int64_t now) noexcept;
   void report(sight& s, std::int64_t now) noexcept;

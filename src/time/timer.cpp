@@ -17,6 +17,7 @@
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/inside.hpp"
+#include "sched/order.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
 
@@ -74,7 +75,10 @@ class timer_core : public sched::timer {
   static void fire_channel(sched::timer* t) noexcept {
     auto* const self = static_cast<timer_core*>(t);
     time_point now = time_point(std::chrono::nanoseconds(clock_now_ns()));
-    self->channel_->offer_inside(&now);
+    {
+      const sched::firing mark;
+      self->channel_->offer_inside(&now);
+    }
     if (self->period_ns == 0) self->release_inside();
   }
 

@@ -1,19 +1,17 @@
 // beat.hpp: whether goroutines run in time while others are up to something.
 //
-// A goroutine wants to wake once a millisecond and notes how late it is each time; a thread does
-// the same beside it, so that a machine which is busy with others is not held against weft. Beats
-// are due at fixed times, whether the one before was late or not: who stands still for 50 ms is
-// late 50 times, and cannot hide it from a percentile.
+// A goroutine wants to wake once a period and notes how late it is each time; a thread does the
+// same beside it, so that a machine which is busy with others is not held against weft. Beats are
+// due at fixed times, from the moment the beat is made until it is stopped, whether the one before
+// was late or not: who stands still for 50 ms is late 50 times if the period is 1 ms, and cannot
+// hide it from a percentile.
 #pragma once
 
-#include "eventually.hpp"
+#include "lateness.hpp"
 
 #include <weft/go.hpp>
 #include <weft/sync.hpp>
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -25,57 +23,27 @@ namespace weft::test {
 
 class beat {
  public:
-  beat() : thread_([this] { keep(of_thread_, sleep_thread); }) {
+  explicit beat(std::chrono::milliseconds period = std::chrono::milliseconds(1))
+      : period_(period), thread_([this] { keep(of_thread_, sleep_thread); }) {
     all_.go([this] { keep(of_goroutine_, sleep_goroutine); });
   }
   beat(const beat&) = delete;
   beat& operator=(const beat&) = delete;
   ~beat() { stop(); }
 
-  // How late half of the beats may be, and all but one in a hundred.
-  struct limits {
-    std::chrono::milliseconds median;
-    std::chrono::milliseconds p99;
-  };
+  using limits = lateness_limits;
 
   // Ends it, prints how it went and expects that it was kept. For plain threads.
   void expect_kept(limits l) {
     stop();
-    const lateness goroutine(of_goroutine_);
-    const lateness thread(of_thread_);
-    std::printf("beat of 1 ms, late by (us):   median      p99    worst    beats\n");
-    goroutine.print("goroutine");
-    thread.print("plain thread");
-    ASSERT_GT(goroutine.beats, 0u);
-    constexpr int slowness = slow_build ? 5 : 1;
-    EXPECT_LE(goroutine.median, slowness * l.median + 2 * thread.median);
-    EXPECT_LE(goroutine.p99, slowness * l.p99 + 2 * thread.p99);
+    std::printf("beat of %2ld ms, late by (us):  median      p99    worst    beats\n",
+                static_cast<long>(period_.count()));
+    expect_in_time(lateness(of_goroutine_), lateness(of_thread_), l);
   }
 
  private:
   using clock = std::chrono::steady_clock;
   using samples = std::vector<clock::duration>;
-
-  struct lateness {
-    explicit lateness(samples s) : beats(s.size()) {
-      if (s.empty()) return;
-      std::ranges::sort(s);
-      median = s[s.size() / 2];
-      p99 = s[s.size() * 99 / 100];
-      worst = s.back();
-    }
-    void print(const char* who) const {
-      const auto us = [](clock::duration d) {
-        return static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(d).count());
-      };
-      std::printf("  %-25s %8ld %8ld %8ld %8zu\n", who, us(median), us(p99), us(worst), beats);
-    }
-
-    std::size_t beats;
-    clock::duration median{};
-    clock::duration p99{};
-    clock::duration worst{};
-  };
 
   static void sleep_goroutine(clock::time_point due) { this_goroutine::sleep_until(due); }
   static void sleep_thread(clock::time_point due) { std::this_thread::sleep_until(due); }
@@ -84,23 +52,25 @@ class beat {
   void keep(samples& into, Sleep sleep_until) const {
     constexpr std::size_t beats_max = 200'000;  // more than any test may last
     into.reserve(1'000);
-    for (auto due = clock::now();
-         !over_.load(std::memory_order_relaxed) && into.size() < beats_max;) {
-      due += std::chrono::milliseconds(1);
+    for (auto due = begin_ + period_;
+         due < end_.load(std::memory_order_relaxed) && into.size() < beats_max; due += period_) {
       sleep_until(due);
       into.push_back(clock::now() - due);
     }
   }
 
   void stop() {
-    over_.store(true, std::memory_order_relaxed);
+    if (!thread_.joinable()) return;
+    end_.store(clock::now(), std::memory_order_relaxed);
     all_.wait();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
   }
 
-  std::atomic<bool> over_{false};  // relaxed: nothing else is passed along
-  samples of_goroutine_;           // its own until all_.wait() returns
-  samples of_thread_;              // its own until it is joined
+  const std::chrono::milliseconds period_;
+  const clock::time_point begin_ = clock::now();
+  std::atomic<clock::time_point> end_{clock::time_point::max()};  // relaxed: it is all that is said
+  samples of_goroutine_;  // its own until all_.wait() returns
+  samples of_thread_;     // its own until it is joined
   wait_group all_;
   std::thread thread_;
 };

@@ -77,13 +77,13 @@ inline std::string fault_in_books() {
     if (i >= procs && !p->retired) return name(p) + " is not retired";
     if (i < procs && p->retired) return name(p) + " is retired";
     if (p->next.load(std::memory_order_relaxed) != nullptr || p->ready.look_hint().size() != 0 ||
-        p->fresh.look_hint().size() != 0) {
+        p->fresh.look_hint().size() != 0 || p->woken.look_hint().size() != 0) {
       return name(p) + " has work";
     }
     if (p->timers.earliest_hint() != base::never) return name(p) + " has a timer";
   }
   if (s.paused_count.load(std::memory_order_relaxed) != 0) return "a machine is paused";
-  if (s.global.inbox_hint() + s.global.overflow_hint() != 0) return "the global queue has work";
+  if (s.global.size_hint() != 0) return "the global queue has work";
   return {};
 }
 

@@ -22,11 +22,13 @@ class noise_meter {
     thread_.join();
   }
 
-  // Returns: how long something may take that needs no time, in the worst moment so far.
-  duration allowance() const {
-    const duration worst(worst_.load(std::memory_order_relaxed));  // a statistic
-    return std::chrono::milliseconds(400) + 10 * worst;
+  // Returns: by how much the thread has overslept in the worst moment so far.
+  duration worst() const {
+    return duration(worst_.load(std::memory_order_relaxed));  // a statistic
   }
+
+  // Returns: how long something may take that needs no time, in the worst moment so far.
+  duration allowance() const { return std::chrono::milliseconds(400) + 10 * worst(); }
 
  private:
   void listen() {

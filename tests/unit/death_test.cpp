@@ -262,6 +262,25 @@ TEST(fatal_ends, no_deadlock_is_told_where_there_is_none) {
   }
 }
 
+// A process may enter a sandbox after its runtime has started, and the runtime's barriers may be
+// refused from then on. Without them locks let in two at a time, and wake-ups are lost: going on as
+// if nothing had happened would be the worst of ends.
+TEST(fatal_ends, a_sandbox_that_refuses_membarrier) {
+  if (sizeof(WEFT_EMULATOR) > 1) GTEST_SKIP() << "a filter sees the emulator's system calls";
+  for (int i = 0; i < 3; ++i) {
+    const child_result r = run_program("sandboxed_membarrier");
+    if (r.output == "no sandbox\n") GTEST_SKIP() << "no filter can be installed here";
+    if (r.status == 0) {
+      EXPECT_EQ(r.output, "went on\n") << r;
+    } else {
+      EXPECT_EQ(r.status, 2) << r;
+      // In that line: further down it is part of the program's name.
+      const std::string cause = r.errors.substr(0, r.errors.find('\n'));
+      EXPECT_TRUE(contains(cause, "weft: fatal:") && contains(cause, "membarrier")) << r;
+    }
+  }
+}
+
 #if !WEFT_TSAN  // ThreadSanitizer itself forbids it on any stack but a thread's first
 // The thread is the machine's, and other goroutines rely on it.
 TEST(fatal_ends, pthread_exit_in_a_goroutine) {

@@ -55,30 +55,51 @@ TEST(goroutine_list, appends_whole_lists_in_order) {
 TEST(global_queue, counts_what_is_in_it) {
   std::array<goroutine, 10> g;
   global_queue q;
-  EXPECT_EQ(q.inbox_hint(), 0u);
-  EXPECT_EQ(q.overflow_hint(), 0u);
-  for (std::size_t i = 0; i < 4; ++i) q.push_inbox(&g[i]);
+  EXPECT_EQ(q.size_hint(from::shared), 0u);
+  EXPECT_EQ(q.size_hint(from::overflow), 0u);
+  for (std::size_t i = 0; i < 4; ++i) q.push(from::shared, &g[i]);
   goroutine_list batch;
   for (std::size_t i = 4; i < 10; ++i) batch.push_back(&g[i]);
-  q.push_overflow(batch);
+  q.push(from::overflow, batch);
   EXPECT_TRUE(batch.empty());
-  EXPECT_EQ(q.inbox_hint(), 4u);
-  EXPECT_EQ(q.overflow_hint(), 6u);
+  EXPECT_EQ(q.size_hint(from::shared), 4u);
+  EXPECT_EQ(q.size_hint(from::overflow), 6u);
 
   goroutine_list out;
-  EXPECT_EQ(q.take(from::inbox, 3, out), 3u);
-  EXPECT_EQ(q.inbox_hint(), 1u);
+  EXPECT_EQ(q.take(from::shared, 3, out), 3u);
+  EXPECT_EQ(q.size_hint(from::shared), 1u);
   EXPECT_EQ(q.take(from::overflow, 2, out), 2u);
-  EXPECT_EQ(q.overflow_hint(), 4u);
-  EXPECT_EQ(q.overflow_taken_hint(), 2u);
+  EXPECT_EQ(q.size_hint(from::overflow), 4u);
+  EXPECT_EQ(q.taken_hint(from::overflow), 2u);
   for (const std::size_t i : {0u, 1u, 2u, 4u, 5u}) EXPECT_EQ(out.pop_front(), &g[i]);
 
-  EXPECT_EQ(q.take(from::inbox, 100, out), 1u) << "no more than there are";
-  EXPECT_EQ(q.take(from::inbox, 1, out), 0u);
+  EXPECT_EQ(q.take(from::shared, 100, out), 1u) << "no more than there are";
+  EXPECT_EQ(q.take(from::shared, 1, out), 0u);
   EXPECT_EQ(q.take(from::overflow, 100, out), 4u);
-  EXPECT_EQ(q.inbox_hint(), 0u);
-  EXPECT_EQ(q.overflow_hint(), 0u);
-  EXPECT_EQ(q.overflow_taken_hint(), 6u);
+  EXPECT_EQ(q.size_hint(from::shared), 0u);
+  EXPECT_EQ(q.size_hint(from::overflow), 0u);
+  EXPECT_EQ(q.taken_hint(from::overflow), 6u);
+}
+
+// What a look compares with the queues of its processor: a queue that seems younger than it is
+// starves, one that seems older is served before its time.
+TEST(global_queue, tells_since_when_its_first_one_waits) {
+  std::array<goroutine, 3> g;
+  for (std::size_t i = 0; i < 3; ++i) g[i].since_ns = static_cast<std::int64_t>(100 + i);
+  global_queue q;
+  EXPECT_EQ(q.since_hint(from::shared), weft::base::never);
+  for (goroutine& one : g) q.push(from::shared, &one);
+  EXPECT_EQ(q.since_hint(from::shared), 100);
+  EXPECT_EQ(q.since_hint(from::woken), weft::base::never);
+  EXPECT_EQ(q.take_one(from::shared), &g[0]);
+  EXPECT_EQ(q.since_hint(from::shared), 101);
+  g[2].how = weft::sched::mode::paused;
+  EXPECT_FALSE(q.first_is_tied());
+  EXPECT_EQ(q.take_tied(), &g[2]);
+  EXPECT_EQ(q.take_tied(), nullptr);
+  EXPECT_EQ(q.size_hint(), 1u);
+  EXPECT_EQ(q.take_one(from::shared), &g[1]);
+  EXPECT_EQ(q.since_hint(from::shared), weft::base::never);
 }
 
 // Many threads put and take: each goroutine comes out exactly once.
@@ -95,18 +116,18 @@ TEST(global_queue, loses_and_doubles_nobody) {
       for (std::size_t i = 0; i < each; ++i) {
         goroutine* const mine = &g[t * each + i];
         if (i % 2 == 0) {
-          q.push_inbox(mine);
+          q.push(from::shared, mine);
         } else {
           goroutine_list one;
           one.push_back(mine);
-          q.push_overflow(one);
+          q.push(from::overflow, one);
         }
       }
     });
     all.emplace_back([&, t] {
       goroutine_list out;
       while (total < g.size()) {
-        q.take(t % 2 == 0 ? from::inbox : from::overflow, 1 + t, out);
+        q.take(t % 2 == 0 ? from::shared : from::overflow, 1 + t, out);
         while (goroutine* const one = out.pop_front()) {
           ++taken[static_cast<std::size_t>(one - g.data())];
           ++total;
@@ -116,8 +137,8 @@ TEST(global_queue, loses_and_doubles_nobody) {
   }
   for (std::thread& t : all) t.join();
   for (const std::atomic<int>& n : taken) ASSERT_EQ(n, 1);
-  EXPECT_EQ(q.inbox_hint(), 0u);
-  EXPECT_EQ(q.overflow_hint(), 0u);
+  EXPECT_EQ(q.size_hint(from::shared), 0u);
+  EXPECT_EQ(q.size_hint(from::overflow), 0u);
 }
 
 }  // namespace

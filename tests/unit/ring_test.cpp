@@ -83,6 +83,20 @@ TEST(ring, a_torn_look_is_not_huge) {
   EXPECT_EQ(torn.size(), 0u);
 }
 
+// A full ring lets its newest half overflow, in order: what was queued first runs first.
+TEST(ring, gives_its_newest_in_order) {
+  const auto r = std::make_unique<ring>();
+  for (std::size_t i = 0; i < 6; ++i) r->push_back(&records[i]);
+  weft::sched::goroutine_list out;
+  r->take_newest(4, out);
+  for (std::size_t i = 2; i < 6; ++i) EXPECT_EQ(out.pop_front(), &records[i]);
+  EXPECT_EQ(r->size(), 2u);
+  const std::uint64_t epoch = r->look_hint().epoch;
+  r->take_newest(2, out);
+  EXPECT_TRUE(r->empty());
+  EXPECT_NE(r->look_hint().epoch, epoch);
+}
+
 // Many steps at random against a deque, through many turns of the ring.
 TEST(ring, behaves_as_a_deque) {
   const auto r = std::make_unique<ring>();

@@ -2,7 +2,9 @@
 // same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS, and for
 // servers, which are checked by their clients, weft_bench CASE PROCESSORS HOST:PORT
 #include "burn.hpp"
+#include "fairness.hpp"
 #include "locked_ping.hpp"
+#include "require.hpp"
 #include "servers.hpp"
 
 #include <weft/weft.hpp>
@@ -27,6 +29,8 @@ using steady = std::chrono::steady_clock;
 
 namespace {
 
+using bench::require;
+
 double resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -38,12 +42,6 @@ double resident_bytes() {
 std::size_t mappings() {
   std::ifstream maps("/proc/self/maps");
   return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>(maps), {}, '\n'));
-}
-
-void require(bool ok, const char* what) {
-  if (ok) return;
-  std::fprintf(stderr, "wrong result: %s\n", what);
-  std::_Exit(1);
 }
 
 volatile std::uint64_t sink;
@@ -415,6 +413,7 @@ int main(int argc, char** argv) {
         "usage: %s CASE PROCESSORS [HOST:PORT]\n"
         "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
         "hogs hogs4 blocking locked grainN pipeN (N: 200 1000 5000 20000)\n"
+        "fairness: progressN fresh tickyieldN tickpairsN tickhogsN pair plea\n"
         "servers, with HOST:PORT: echo http\n",
         argv[0]);
     return 2;
@@ -428,7 +427,12 @@ int main(int argc, char** argv) {
     return 1;
   }
   figure f{};
-  weft::run([&] { f = measure(argv[1]); });
+  bool is_printed = false;
+  weft::run([&] {
+    is_printed = bench::measure_fairness(argv[1]);
+    if (!is_printed) f = measure(argv[1]);
+  });
+  if (is_printed) return 0;
   const char* const name = std::strcmp(argv[1], "locked") == 0 ? "locked-both" : argv[1];
   std::printf("%s %d %.1f %s\n", name, procs, f.value, f.unit);
 }

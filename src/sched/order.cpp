@@ -1,0 +1,277 @@
+// order.cpp: a look: the pick that knows what time it is. order.hpp has the policy.
+#include "sched/order.hpp"
+
+#include "base/clock.hpp"
+#include "sched/counters.hpp"
+#include "sched/poller.hpp"
+#include "sched/switch.hpp"
+
+#include <algorithm>
+
+namespace weft::sched {
+namespace {
+
+using from = global_queue::from;
+
+constexpr std::uint32_t gap_max = 64;
+constexpr std::int64_t look_period_ns = 50'000;
+constexpr std::int64_t long_turn_ns = 50'000;       // then any processor may have the next one
+constexpr std::int64_t poll_period_ns = 50'000;     // in passing, while there is other work
+constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
+constexpr std::uint64_t gift_share = 16;
+constexpr std::int64_t overflow_old_ns = 1'000'000;
+constexpr std::int64_t fresh_old_ns = 1'000'000;
+constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
+constexpr std::size_t batch_max = 128;
+constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
+
+std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
+
+void push_by_kind(processor& p, goroutine* g) noexcept {
+  push(p, has_run(g) ? p.ready : p.fresh, g);
+}
+
+// Keeps all of `list` but the first, which is returned.
+goroutine* keep_rest(processor& p, goroutine_list& list) noexcept {
+  goroutine* const first = list.pop_front();
+  if (list.empty()) return first;
+  while (goroutine* const g = list.pop_front()) push_by_kind(p, g);
+  work_made(this_machine());  // they were out of sight for a moment
+  return first;
+}
+
+goroutine* take_woken(processor& p) noexcept {
+  if (goroutine* const g = p.woken.pop_front()) return g;
+  if (the_scheduler.global.size_hint(from::woken) == 0) return nullptr;
+  return the_scheduler.global.take_one(from::woken);
+}
+
+// How long picks take, so when to look again.
+void note_turn(processor& p, std::int64_t now) noexcept {
+  const std::uint64_t picks = p.picks.load(std::memory_order_relaxed);
+  const std::int64_t gone = now - p.clock_ns.load(std::memory_order_relaxed);
+  const auto n = static_cast<std::int64_t>(std::max<std::uint64_t>(picks - p.looked_picks, 1));
+  const std::int64_t each = n == 1 ? gone : gone / n;
+  p.clock_ns.store(now, std::memory_order_relaxed);
+  p.looked_picks = picks;
+  p.turn_was_long = each >= long_turn_ns;
+  if (each * p.look_gap > 2 * look_period_ns) {
+    p.look_gap = static_cast<std::uint32_t>(std::max<std::int64_t>(look_period_ns / each, 1));
+  } else if (each * p.look_gap < look_period_ns / 2) {
+    p.look_gap = std::min(p.look_gap * 2, gap_max);
+  }
+  p.until_look = p.look_gap;
+}
+
+// Fires what is due here and on some others, which may be retired, or compute and not look.
+void see_to_timers(processor& p, std::int64_t now) noexcept {
+  p.timers.run(now);
+  const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
+  for (std::uint32_t i = std::min(made, timers_most); i != 0; --i) {
+    const std::uint32_t at = p.timers_turn++ % made;
+    the_scheduler.processors[at].load(std::memory_order_relaxed)->timers.run(now);
+  }
+}
+
+void see_to_descriptors(processor& p, std::int64_t now) noexcept {
+  if (now - the_poller.last_poll_ns() > poll_period_ns && the_poller.poll_for(p) != 0) {
+    work_made(this_machine());
+  }
+}
+
+// G4: whether some of those that wait here should go round, because nobody is free to come for them.
+bool is_gift_due(const processor& p) noexcept {
+  if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
+  // relaxed: hints.
+  const std::uint32_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
+  return procs != 1 && the_scheduler.idle_count.load(std::memory_order_relaxed) == 0 &&
+         the_scheduler.global.size_hint(from::shared) < procs;
+}
+
+void give_to_all(processor& p) noexcept {
+  if (p.ready.empty() && p.fresh.empty()) return;
+  p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
+  goroutine_list gift;
+  for (std::uint64_t n = 1 + p.ready.size() / gift_share; n != 0; --n) {
+    ring& r = since(p.fresh.peek_front()) < since(p.ready.peek_front()) ? p.fresh : p.ready;
+    if (goroutine* const g = r.pop_front()) gift.push_back(g);
+  }
+  the_scheduler.global.push(from::shared, gift);
+  work_made(this_machine());  // they were out of sight for a moment
+}
+
+// New ones that others have kept from starting for a while get in line with them, one for each.
+void line_up(processor& p, std::int64_t now) noexcept {
+  if (p.ready.empty() || p.fresh.empty()) return;
+  if (now - p.fresh.peek_front()->since_ns < fresh_old_ns) return;
+  std::uint64_t n = std::min({p.ready.size(), p.fresh.size(), ring::capacity - p.ready.size()});
+  for (; n != 0; --n) {
+    goroutine* const g = p.fresh.pop_front();
+    stamp(p, g);  // its place in the line: lines are in the order of age
+    p.ready.push_back(g);
+  }
+}
+
+// The overflow has older ones than the ring of a processor whose turns are short: they go before
+// those of the ring that are younger. Returns: the first to run.
+goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noexcept {
+  goroutine_list younger;
+  goroutine_list older;
+  p.ready.take_newest(p.ready.count_newest([&](const goroutine* g) {
+                        return g->since_ns > overflow_since;
+                      }),
+                      younger);
+  const std::size_t room = ring::capacity - p.ready.size();
+  const std::size_t taken =
+      the_scheduler.global.take(from::overflow, std::min(room, batch_max), older);
+  p.overflow_owed -= std::min(p.overflow_owed, taken);
+  p.overflow_owed += younger.size();
+  the_scheduler.global.push(from::overflow, younger);
+  goroutine* const first = older.pop_front();
+  while (goroutine* const g = older.pop_front()) p.ready.push_back(g);
+  work_made(this_machine());  // they were out of sight for a moment
+  return first;
+}
+
+// The oldest of those that wait their turn. If `all`, of next and fresh, too.
+goroutine* take_oldest(processor& p, std::int64_t now, bool all) noexcept {
+  const global_queue& global = the_scheduler.global;
+  const std::int64_t ready = since(p.ready.peek_front());
+  const std::int64_t shared = global.since_hint(from::shared);
+  std::int64_t overflow = global.since_hint(from::overflow);
+  // Young ones are best left to who let them overflow.
+  if (overflow != base::never && now - overflow < overflow_old_ns && p.overflow_owed == 0) {
+    overflow = base::never;
+  }
+  const std::int64_t next = all ? since(p.next.load(std::memory_order_relaxed)) : base::never;
+  const std::int64_t fresh = all ? since(p.fresh.peek_front()) : base::never;
+  const std::int64_t oldest = std::min({ready, shared, overflow, next, fresh});
+  goroutine* g = nullptr;
+  if (oldest == base::never) return nullptr;
+  if (oldest == shared) g = take_share(p, from::shared);
+  if (g == nullptr && oldest == overflow) {
+    g = p.look_gap > 1 && ready != base::never ? exchange_with_overflow(p, overflow)
+                                               : take_share(p, from::overflow);
+  }
+  if (g == nullptr && oldest == fresh) g = p.fresh.pop_front();
+  if (g == nullptr && oldest == next) g = take_next(p);
+  return g != nullptr ? g : p.ready.pop_front();  // others may have been faster in the global queue
+}
+
+// Whether somebody has waited for a slice while others, who had their turn, have used up one.
+bool is_slice_over(const processor& p, std::int64_t now) noexcept {
+  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
+  const std::int64_t oldest = std::min({since(p.ready.peek_front()), since(p.fresh.peek_front()),
+                                        the_scheduler.global.since_hint(from::shared),
+                                        the_scheduler.global.since_hint(from::overflow)});
+  return oldest != base::never && now - oldest >= slice_ns && now - p.turn_ns >= slice_ns;
+}
+
+goroutine* choose_in_turn(processor& p, std::int64_t now) noexcept {
+  const bool is_over = is_slice_over(p, now);
+  if (!is_over) {
+    if (goroutine* const g = take_next(p)) return g;
+    if (goroutine* const g = p.fresh.pop_back()) return g;
+  }
+  goroutine* const g = take_oldest(p, now, is_over);
+  if (g != nullptr) p.turn_ns = now;
+  return g;
+}
+
+// On a borrowed processor only what is urgent runs, and what that wakes.
+goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
+  p.until_look = 1;
+  if (goroutine* const g = take_woken(p)) return g;
+  return now - p.lent_ns < loan_ns ? take_next(p) : nullptr;
+}
+
+}  // namespace
+
+goroutine* take_share(processor& p, from which) noexcept {
+  const std::size_t size = the_scheduler.global.size_hint(which);
+  if (size == 0) return nullptr;
+  // relaxed: a hint.
+  const std::size_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
+  // An equal part for each processor, and one for luck.
+  const std::size_t n = p.look_gap == 1 ? 1 : std::min(batch_max, size / procs + 1);
+  goroutine_list list;
+  const std::size_t taken = the_scheduler.global.take(which, n, list);
+  if (which == from::overflow) p.overflow_owed -= std::min(p.overflow_owed, taken);
+  return taken != 0 ? keep_rest(p, list) : nullptr;
+}
+
+void overflow(processor& p, ring& r) noexcept {
+  goroutine_list batch;
+  if (&r == &p.ready) {
+    r.take_newest(ring::capacity / 2, batch);  // first in, first out
+  } else {
+    for (std::uint64_t i = 0; i < ring::capacity / 2; ++i) {
+      goroutine* const g = r.pop_front();
+      stamp(p, g);  // its place in the line
+      batch.push_back(g);
+    }
+  }
+  p.overflow_owed += batch.size();
+  the_scheduler.global.push(from::overflow, batch);
+}
+
+namespace {
+
+goroutine* choose(processor& p, std::int64_t now) noexcept {
+  // relaxed: only who holds it can end the loan to it.
+  if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
+  if (p.world_first) {
+    if (goroutine* const g = take_woken(p)) {
+      p.world_first = false;
+      return g;
+    }
+  }
+  p.world_first = true;
+  if (goroutine* const g = choose_in_turn(p, now)) return g;
+  if (goroutine* const g = take_woken(p)) return g;
+  return pick_global(p);
+}
+
+}  // namespace
+
+goroutine* look(processor& p) noexcept {
+  const std::int64_t now = base::now_ns();
+  note_turn(p, now);
+  see_to_timers(p, now);
+  see_to_descriptors(p, now);
+  line_up(p, now);
+  goroutine* const g = choose(p, now);
+  if (is_gift_due(p)) give_to_all(p);
+  return g;
+}
+
+goroutine* pick_global(processor& p) noexcept {
+  if (the_scheduler.global.size_hint() == 0) return nullptr;
+  if (goroutine* const g = take_woken(p)) return g;
+  if (goroutine* const g = take_share(p, from::shared)) return g;
+  if (p.overflow_owed != 0) {
+    if (goroutine* const g = take_share(p, from::overflow)) return g;
+    p.overflow_owed = 0;  // others have taken it
+  }
+  return nullptr;
+}
+
+bool pass_turn(machine* m) noexcept {
+  goroutine* const g = m->g;
+  processor& p = *m->p;
+  goroutine* const next = look(p);
+  if (next == nullptr) return false;
+  mark_runnable(g);
+  const bool gives = is_gift_due(p);  // there was nobody else to give
+  if (gives) p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
+  if (gives || (p.turn_was_long && the_scheduler.procs.load(std::memory_order_relaxed) != 1)) {
+    stamp(p, g);
+    the_scheduler.global.push(from::shared, g);
+  } else {
+    push_ready(p, g);
+  }
+  leave_queued(m, g, next);
+  return true;
+}
+
+}  // namespace weft::sched

@@ -1,0 +1,167 @@
+// order.hpp: who runs next on a processor, and what everybody who can run may count on.
+//
+// Speed asks for the newest first (warm caches, few stacks in a tree of children) and for nothing
+// but a look at one's own queues; fairness asks for the oldest first, from everywhere, and for a
+// look at the clock. A processor has both: it picks as is fastest, and about every 50 us one pick is
+// a *look*, which reads the clock and puts right what the others could not know.
+//
+// Lanes. A runnable goroutine is in one of these:
+//
+//   woken     what a timer or the world (a descriptor, a plain thread) woke; also in the global queue
+//   next      the goroutine that the running one woke last
+//   fresh     goroutines that have never run: newest first
+// and, waiting their turn:
+//
+//   ready     woken and yielded ones, oldest first
+//   shared    (global) those that any processor may run: after a long turn, hogs, come from outside
+//   overflow  (global) what did not fit into a ring
+//
+// Between two looks: woken, next, ready, newest fresh, the global queue. Ready before fresh, because
+// to finish what was begun keeps memory small.
+//
+// A look (order.cpp) happens after 1 to 64 picks, so many that they took some 50 us last time: each
+// pick is one if turns are longer than that. If it misjudged, the monitor asks for it (watch.cpp).
+// In this order a look
+//   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
+//   - picks, by turns, from `woken` and from the rest, if both have somebody; and of the rest
+//   - `next`, then the newest of `fresh`, as long as the one that last had its turn and all it woke
+//     and started have not used up a slice together; else, or if there are none,
+//   - the oldest of those that wait their turn, whichever lane it is in; once the slice is used up
+//     the first of `fresh` and `next` are among them.
+// A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the end of
+// `ready`. Once in a millisecond, while all processors are busy, a look also moves the first of its
+// processor's own to `shared`, so that nobody is tied to a processor where more wait than elsewhere.
+//
+// Guarantees. With N goroutines that compute, P processors, and a slice of 10 ms, for every
+// goroutine that can run:
+//
+//   G1  It runs within N * slice / P, plus one slice: new, woken, yielded, come back, and paused ones
+//       alike. Those that wait their turn are served in order; what goes before them (G2, G3) has a
+//       slice of its own at most for each of them.
+//   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
+//       another goroutine at most comes before it, then one in two; beside hogs the monitor borrows
+//       a processor for it after a millisecond (watch.hpp).
+//   G3  Goroutines that wake each other, and a goroutine and the children it starts, share one slice,
+//       measured in time, as one that computes alone has.
+//   G4  Equals make equal progress.
+//   G5  Nobody waits for longer than 5 ms while a processor is idle (monitor.cpp, watch_idle).
+//   G6  What a goroutine does outside the runtime, blocking or computing, delays others by a slice at
+//       most, whatever was going on on its seat at that instant (seat.hpp has the table).
+//
+// tests/stress/fairness_test.cpp asserts them one by one, tests/torture under random loads beside Go.
+// docs/decisions/009 has the measurements and what was tried.
+//
+// Ages (goroutine::since_ns) are those of the last look: a pick or push never reads the clock.
+//
+// All functions here: inside the runtime, holding the processor.
+#pragma once
+
+#include "sched/scheduler.hpp"
+
+namespace weft::sched {
+
+// Moves half of a full ring to the global queue.
+void overflow(processor& p, ring& r) noexcept;
+// Picks as fairness demands, and sees to timers and descriptors.
+goroutine* look(processor& p) noexcept;
+// With nothing of its own: the global queue.
+goroutine* pick_global(processor& p) noexcept;
+// A fair share of a global queue if turns are short here, else one. Returns: the first; the rest is
+// queued.
+goroutine* take_share(processor& p, global_queue::from which) noexcept;
+// It is the turn of others: the goroutine that runs on `m` goes to the end of a queue and another
+// one runs, as a look decides. Requires: the pick is counted. Returns: false if there is no other.
+// Parks.
+bool pass_turn(machine* m) noexcept;
+
+inline bool has_run(const goroutine* g) noexcept {
+  return g->how != mode::fresh && g->how != mode::placed;
+}
+
+// It can run from now on.
+[[gnu::always_inline]] inline void stamp(const processor& p, goroutine* g) noexcept {
+  g->since_ns = p.clock_ns.load(std::memory_order_relaxed);  // the holder's own
+}
+
+// Queues one that keeps its age.
+[[gnu::always_inline]] inline void push(processor& p, ring& r, goroutine* g) noexcept {
+  if (r.full()) [[unlikely]]
+    overflow(p, r);
+  r.push_back(g);
+}
+
+// Woken by the goroutine that runs.
+[[gnu::always_inline]] inline void push_next(processor& p, goroutine* g) noexcept {
+  stamp(p, g);
+  // relaxed: guarded by the seat. hot_store: a store of [W1].
+  goroutine* const kicked = p.next.load(std::memory_order_relaxed);
+  p.next.store(g, base::hot_store_order);
+  if (kicked != nullptr) push(p, p.ready, kicked);
+}
+
+// Yielded: behind the others.
+[[gnu::always_inline]] inline void push_ready(processor& p, goroutine* g) noexcept {
+  stamp(p, g);
+  push(p, p.ready, g);
+}
+
+// Has never run.
+[[gnu::always_inline]] inline void push_fresh(processor& p, goroutine* g) noexcept {
+  stamp(p, g);
+  push(p, p.fresh, g);
+}
+
+// Woken by a timer or by the world.
+inline void push_woken(processor& p, goroutine* g) noexcept {
+  stamp(p, g);
+  p.woken.push_back(g);
+}
+
+[[gnu::always_inline]] inline goroutine* take_next(processor& p) noexcept {
+  // relaxed: guarded by the seat; thieves only look whether it is null.
+  goroutine* const g = p.next.load(std::memory_order_relaxed);
+  if (g != nullptr) p.next.store(nullptr, base::hot_store_order);
+  return g;
+}
+
+// What is readied while one of these lives, by a timer that fires, was woken by a timer.
+class firing {
+ public:
+  firing() noexcept : m_(this_machine()), next_(m_ != nullptr ? take_next(*m_->p) : nullptr) {}
+  firing(const firing&) = delete;
+  firing& operator=(const firing&) = delete;
+  ~firing() {
+    if (m_ == nullptr) return;  // a simulation's
+    if (goroutine* const g = take_next(*m_->p)) push_woken(*m_->p, g);
+    if (next_ != nullptr) m_->p->next.store(next_, base::hot_store_order);
+    work_made(m_);  // both were out of sight for a moment
+  }
+
+ private:
+  machine* const m_;
+  goroutine* const next_;
+};
+
+[[gnu::always_inline]] inline void count_pick(processor& p) noexcept {
+  // relaxed: only the holder writes; thieves and the monitor watch it move.
+  p.picks.store(p.picks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// Between two looks.
+[[gnu::always_inline]] inline goroutine* pick_fast(processor& p) noexcept {
+  if (!p.woken.empty()) [[unlikely]]
+    return p.woken.pop_front();
+  if (goroutine* const g = take_next(p)) return g;
+  if (goroutine* const g = p.ready.pop_front()) return g;
+  if (goroutine* const g = p.fresh.pop_back()) return g;
+  return pick_global(p);
+}
+
+[[gnu::always_inline]] inline goroutine* pick(processor& p) noexcept {
+  count_pick(p);
+  if (--p.until_look == 0) [[unlikely]]
+    return look(p);
+  return pick_fast(p);
+}
+
+}  // namespace weft::sched
