@@ -1,5 +1,5 @@
-// find.cpp: how a processor with nothing to run searches for work, and how work is stolen. What runs
-// next on a processor that has some is order.hpp's.
+// find.cpp: how a processor with nothing to run searches for work, and how work is stolen. What
+// runs next on a processor that has some is order.hpp's.
 //
 // A processor with nothing to run searches. The hard part is not to find work but to leave alone
 // what is better left alone: a thief that takes a 20 ns goroutine to another core makes both

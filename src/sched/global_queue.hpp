@@ -2,8 +2,8 @@
 //
 // Three queues, first in first out, under one lock; order.hpp says who takes from them when:
 //   woken     what the world woke where no processor was at hand: an event that the monitor found,
-//             a plain thread that sent to a channel, a call that has returned. Somebody is woken for
-//             each.
+//             a plain thread that sent to a channel, a call that has returned. Somebody is woken
+//             for each.
 //   shared    goroutines whose turn may be had on any processor: those that have had a long turn,
 //             hogs, those started by plain threads. A hog that was paused sits on its thread
 //             meanwhile (mode paused), the others are parked.
@@ -100,10 +100,10 @@ class global_queue {
 
  private:
   struct queue {
-    goroutine_list list;                            // guarded by lock_
-    std::atomic<std::size_t> size{0};               // [W1] written under lock_
+    goroutine_list list;                              // guarded by lock_
+    std::atomic<std::size_t> size{0};                 // [W1] written under lock_
     std::atomic<std::int64_t> since_ns{base::never};  // the same, relaxed: a hint
-    std::atomic<std::uint64_t> taken{0};            // the same
+    std::atomic<std::uint64_t> taken{0};              // the same
 
     void count_locked() noexcept {
       size.store(list.size(), std::memory_order_seq_cst);  // [W1]

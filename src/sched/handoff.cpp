@@ -20,8 +20,8 @@
 //   set     null   yes   it has its processor back, and finds that out at its next entry
 //
 // Coming back (acquire_processor): the processor that was given back, else the old one if it is
-// idle, else any idle one; else the goroutine goes to the global queue and its machine becomes a spare
-// one.
+// idle, else any idle one; else the goroutine goes to the global queue and its machine becomes a
+// spare one.
 //
 // Loans. A processor that was lent has no time to lose in either direction. When its borrower has
 // nothing to run it gives it back by setting three pointers. The word stays at `taken`, so the

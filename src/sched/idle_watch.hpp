@@ -1,15 +1,16 @@
 // idle_watch.hpp: nobody waits beside an idle processor (order.hpp, G5).
 //
-// Those who make work and those who lie down see to that (idle_state.hpp), and thieves come for what
-// a processor does not get to. The monitor looks whether it is so, where it would show, instead of
-// relying on all of that: at goroutines in the global queue, and at those in the queues of a processor
-// that does not move on, or that is idle itself. If one of them has waited for a millisecond and a
-// processor is idle and nobody is about to look, somebody is woken. If that has not helped after 5
-// ms the promise is broken: counted (idle.overlooked), and in checked builds the end.
+// Those who make work and those who lie down see to that (idle_state.hpp), and thieves come for
+// what a processor does not get to. The monitor looks whether it is so, where it would show,
+// instead of relying on all of that: at goroutines in the global queue, and at those in the queues
+// of a processor that does not move on, or that is idle itself. If one of them has waited for a
+// millisecond and a processor is idle and nobody is about to look, somebody is woken. If that has
+// not helped after 5 ms the promise is broken: counted (idle.overlooked), and in checked builds the
+// end.
 //
-// A processor counts as idle if it is in the idle list and nobody but the runtime keeps it there: not
-// one whose doze is over and whose thread waits for a core, nor one for which the kernel refuses a
-// thread.
+// A processor counts as idle if it is in the idle list and nobody but the runtime keeps it there:
+// not one whose doze is over and whose thread waits for a core, nor one for which the kernel
+// refuses a thread.
 #pragma once
 
 #include "sched/scheduler.hpp"

@@ -324,11 +324,11 @@ void* starter_main(void*) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     for (;;) {
       sched.lock.lock();
-      const bool wanted = sched.starting_count > sched.threads_coming ||
-                          (sched.needs_reserve &&
-                           sched.spare_count + sched.threads_coming <
-                               spare_reserve + sched.starting_count &&
-                           base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed));
+      const bool wanted =
+          sched.starting_count > sched.threads_coming ||
+          (sched.needs_reserve &&
+           sched.spare_count + sched.threads_coming < spare_reserve + sched.starting_count &&
+           base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed));
       sched.lock.unlock();
       if (!wanted) break;
       if (const int error = start_machine()) {

@@ -346,9 +346,8 @@ void poke_monitor() noexcept {
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
   // relaxed, both: hints. While processors pick they look at the timers themselves.
   const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
-  const std::int64_t slack = sched.monitor_is_alone.load(std::memory_order_relaxed)
-                                 ? timer_slack_ns
-                                 : period_smooth_ns;
+  const std::int64_t slack =
+      sched.monitor_is_alone.load(std::memory_order_relaxed) ? timer_slack_ns : period_smooth_ns;
   if (until != 0 && when_ns < until - slack) poke_monitor();
 }
 

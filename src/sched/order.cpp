@@ -79,7 +79,8 @@ void see_to_descriptors(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// G4: whether some of those that wait here should go round, because nobody is free to come for them.
+// G4: whether some of those that wait here should go round, because nobody is free to come for
+// them.
 bool is_gift_due(const processor& p) noexcept {
   if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
   // relaxed: hints.
@@ -117,10 +118,9 @@ void line_up(processor& p, std::int64_t now) noexcept {
 goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noexcept {
   goroutine_list younger;
   goroutine_list older;
-  p.ready.take_newest(p.ready.count_newest([&](const goroutine* g) {
-                        return g->since_ns > overflow_since;
-                      }),
-                      younger);
+  p.ready.take_newest(
+      p.ready.count_newest([&](const goroutine* g) { return g->since_ns > overflow_since; }),
+      younger);
   const std::size_t room = ring::capacity - p.ready.size();
   const std::size_t taken =
       the_scheduler.global.take(from::overflow, std::min(room, batch_max), older);

@@ -2,22 +2,22 @@
 //
 // Speed asks for the newest first (warm caches, few stacks in a tree of children) and for nothing
 // but a look at one's own queues; fairness asks for the oldest first, from everywhere, and for a
-// look at the clock. A processor has both: it picks as is fastest, and about every 50 us one pick is
-// a *look*, which reads the clock and puts right what the others could not know.
+// look at the clock. A processor has both: it picks as is fastest, and about every 50 us one pick
+// is a *look*, which reads the clock and puts right what the others could not know.
 //
 // Lanes. A runnable goroutine is in one of these:
 //
-//   woken     what a timer or the world (a descriptor, a plain thread) woke; also in the global queue
+//   woken     a timer or the world (a descriptor, a plain thread) woke it; there is a global one
 //   next      the goroutine that the running one woke last
-//   fresh     goroutines that have never run: newest first
-// and, waiting their turn:
+//   fresh     has never run: newest first
+//   ready     woken or yielded: oldest first
+//   shared    (global) any processor may run it: after a long turn, a hog, come from outside
+//   overflow  (global) did not fit into a ring
 //
-//   ready     woken and yielded ones, oldest first
-//   shared    (global) those that any processor may run: after a long turn, hogs, come from outside
-//   overflow  (global) what did not fit into a ring
+// Those in the last three wait their turn.
 //
-// Between two looks: woken, next, ready, newest fresh, the global queue. Ready before fresh, because
-// to finish what was begun keeps memory small.
+// Between two looks: woken, next, ready, newest fresh, the global queue. Ready before fresh,
+// because to finish what was begun keeps memory small.
 //
 // A look (order.cpp) happens after 1 to 64 picks, so many that they took some 50 us last time: each
 // pick is one if turns are longer than that. If it misjudged, the monitor asks for it (watch.cpp).
@@ -28,28 +28,29 @@
 //     and started have not used up a slice together; else, or if there are none,
 //   - the oldest of those that wait their turn, whichever lane it is in; once the slice is used up
 //     the first of `fresh` and `next` are among them.
-// A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the end of
-// `ready`. Once in a millisecond, while all processors are busy, a look also moves the first of its
-// processor's own to `shared`, so that nobody is tied to a processor where more wait than elsewhere.
+// A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the
+// end of `ready`. Once in a millisecond, while all processors are busy, a look also moves the first
+// of its processor's own to `shared`, so that nobody is tied to a processor where more wait than
+// elsewhere.
 //
 // Guarantees. With N goroutines that compute, P processors, and a slice of 10 ms, for every
 // goroutine that can run:
 //
-//   G1  It runs within N * slice / P, plus one slice: new, woken, yielded, come back, and paused ones
-//       alike. Those that wait their turn are served in order; what goes before them (G2, G3) has a
-//       slice of its own at most for each of them.
+//   G1  It runs within N * slice / P, plus one slice, whether it is new, was woken, yielded, came
+//       back or was paused. Those that wait their turn are served in order; before each of them
+//       what G2 and G3 prefer has one slice at most.
 //   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
-//       another goroutine at most comes before it, then one in two; beside hogs the monitor borrows
+//       another goroutine at most comes before it, then one in two. Beside hogs the monitor borrows
 //       a processor for it after a millisecond (watch.hpp).
-//   G3  Goroutines that wake each other, and a goroutine and the children it starts, share one slice,
-//       measured in time, as one that computes alone has.
+//   G3  Goroutines that wake each other, and a goroutine and the children it starts, share one
+//       slice, measured in time, as one that computes alone has.
 //   G4  Equals make equal progress.
-//   G5  Nobody waits for longer than 5 ms while a processor is idle (monitor.cpp, watch_idle).
-//   G6  What a goroutine does outside the runtime, blocking or computing, delays others by a slice at
-//       most, whatever was going on on its seat at that instant (seat.hpp has the table).
+//   G5  Nobody waits for longer than 5 ms while a processor is idle (idle_watch.hpp).
+//   G6  What a goroutine does outside the runtime, blocking or computing, delays others by a slice
+//       at most, whatever was on its seat at that instant (seat.hpp has the table).
 //
-// tests/stress/fairness_test.cpp asserts them one by one, tests/torture under random loads beside Go.
-// docs/decisions/009 has the measurements and what was tried.
+// tests/stress/fairness_test.cpp asserts them one by one, tests/torture under random loads beside
+// Go. docs/decisions/009-the-order-of-running.md has the measurements and what was tried.
 //
 // Ages (goroutine::since_ns) are those of the last look: a pick or push never reads the clock.
 //

@@ -24,7 +24,7 @@
 //   - a machine that goes to sleep with its processor, until the next timer, if somebody waits for
 //     a descriptor and nobody else attends (idle.cpp);
 //   - machines in passing, without sleeping: each time they have nothing else to run, and every
-//     50 us at a fair pick (find.cpp);
+//     50 us at a look (order.hpp);
 //   - the monitor when all processors are busy with other things (monitor.cpp).
 // P1  If somebody waits and all machines sleep, one of them sleeps in the poller: the last one to
 //     lie down with its processor found nobody there, or whoever was there in passing lies down

@@ -20,9 +20,9 @@
 // (mode paused, or bound). Whoever picks the goroutine grants the machine a processor
 // (handoff.cpp); one token for each grant.
 //
-// A paused goroutine keeps its thread, so another thread has to go on with the processor. If there is
-// none and none can be had, the processor goes to the paused goroutine that has waited longest, which
-// has its own; those that have no thread wait until there is one.
+// A paused goroutine keeps its thread, so another thread has to go on with the processor. If there
+// is none and none can be had, the processor goes to the paused goroutine that has waited longest,
+// which has its own; those that have no thread wait until there is one.
 //
 // When the process ends, all are let go: one may hold the lock of malloc, which destructors need.
 // [PR1] A machine says that it is paused, then looks whether the process ends; who ends it says so,

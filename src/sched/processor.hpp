@@ -58,8 +58,9 @@ struct sighting {
 
 struct alignas(64) processor {
   // What it runs, in which order: order.hpp.
-  std::atomic<goroutine*> next{nullptr};  // the goroutine woken last; thieves look whether it is null
-  std::atomic<std::uint64_t> picks{0};    // goroutines picked so far; thieves see it move
+  std::atomic<goroutine*> next{
+      nullptr};                         // the goroutine woken last; thieves look whether it is null
+  std::atomic<std::uint64_t> picks{0};  // goroutines picked so far; thieves see it move
   lane woken;
   record_cache records;
   block_cache blocks;
@@ -67,18 +68,18 @@ struct alignas(64) processor {
   std::uint64_t ids_end = 0;
   std::atomic<std::uint64_t> started{0};  // num_goroutine sums these over all processors
   std::atomic<std::uint64_t> ended{0};
-  std::atomic<std::uint64_t> io_waits{0};   // how often one parked for a descriptor (poller.cpp)
-  std::uint32_t until_look = 1;             // picks until the next one that looks at the clock
-  std::uint32_t look_gap = 1;               // picks between two looks
-  std::atomic<std::int64_t> clock_ns{0};    // the last look; the monitor reads it
-  std::uint64_t looked_picks = 0;           // `picks` then
-  bool turn_was_long = false;               // what the last look found
-  bool world_first = true;                  // whose turn it is, at a look: `woken`, or the others
-  std::int64_t turn_ns = 0;                 // when a look last picked one that had waited its turn
-  std::int64_t gift_ns = 0;                 // when it last gave a goroutine to all processors
-  std::uint32_t timers_turn = 0;            // whose timers a look runs beside its own
-  std::size_t overflow_owed = 0;            // goroutines it let overflow and has not taken back
-  std::int64_t lock_wait_ns = 0;            // spent waiting for channels that others were using
+  std::atomic<std::uint64_t> io_waits{0};  // how often one parked for a descriptor (poller.cpp)
+  std::uint32_t until_look = 1;            // picks until the next one that looks at the clock
+  std::uint32_t look_gap = 1;              // picks between two looks
+  std::atomic<std::int64_t> clock_ns{0};   // the last look; the monitor reads it
+  std::uint64_t looked_picks = 0;          // `picks` then
+  bool turn_was_long = false;              // what the last look found
+  bool world_first = true;                 // whose turn it is, at a look: `woken`, or the others
+  std::int64_t turn_ns = 0;                // when a look last picked one that had waited its turn
+  std::int64_t gift_ns = 0;                // when it last gave a goroutine to all processors
+  std::uint32_t timers_turn = 0;           // whose timers a look runs beside its own
+  std::size_t overflow_owed = 0;           // goroutines it let overflow and has not taken back
+  std::int64_t lock_wait_ns = 0;           // spent waiting for channels that others were using
   stack::cache stacks;
   base::random random;
   ring ready;
@@ -96,9 +97,9 @@ struct alignas(64) processor {
   processor* idle_next = nullptr;      // guarded by the scheduler's lock
   processor* idle_previous = nullptr;  // guarded by the scheduler's lock
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };
-  idleness idle = idleness::busy;    // guarded by the scheduler's lock
-  std::int64_t dozes_until_ns = 0;   // guarded by the scheduler's lock
-  timer_heap timers;               // has its own lock
+  idleness idle = idleness::busy;   // guarded by the scheduler's lock
+  std::int64_t dozes_until_ns = 0;  // guarded by the scheduler's lock
+  timer_heap timers;                // has its own lock
 
   // As a thief: what it has learned.
   alignas(64) share mailbox;                // written by the victim that accepted

@@ -1,11 +1,11 @@
 // scheduler.hpp: what all machines share, and the functions by which they move goroutines.
 //
 // Reading order: goroutine.hpp, processor.hpp and machine.hpp are the nouns; seat.hpp says who may
-// touch a processor; switch.cpp is how a goroutine starts, parks and ends; find.cpp what runs next
-// and how work is stolen; idle.cpp how a machine without work goes to sleep and is woken;
-// handoff.cpp how a processor leaves a goroutine that blocks or hogs it; preempt.cpp how a hog is
-// paused; monitor.cpp the thread that looks after the rest; machine.cpp the life of a thread;
-// resize.cpp max_procs.
+// touch a processor; switch.cpp is how a goroutine starts, parks and ends; order.hpp who runs next,
+// and what everybody may count on; find.cpp how work is stolen; idle.cpp how a machine without work
+// goes to sleep and is woken; handoff.cpp how a processor leaves a goroutine that blocks or hogs
+// it; preempt.cpp how a hog is paused; monitor.cpp the thread that looks after the rest;
+// machine.cpp the life of a thread; resize.cpp max_procs.
 //
 // Locks, by rank (a holder may take only those further right):
 //   timer heap  ->  scheduler.lock  ->  global queue, record pool, stack pool, sides of pollables
@@ -113,9 +113,9 @@ class lock_outside {
 };
 
 // Enters the runtime. Requires: the caller is a goroutine. May park, if the processor was taken.
-// What the caller is about to do decides about a plea to yield on its seat: it yields; it is going to
-// ready others, which must not wait for its next turn, and yields another time; it parks, which will
-// do.
+// What the caller is about to do decides about a plea to yield on its seat: it yields; it is going
+// to ready others, which must not wait for its next turn, and yields another time; it parks, which
+// will do.
 enum class entry : std::uint8_t { any, readies, parks };
 [[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {

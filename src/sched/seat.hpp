@@ -34,22 +34,22 @@
 //              processor, or find that it has got it back, before it may go on (handoff.cpp).
 //   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
 //
-// What each event finds on the word, and does. Thieves, the monitor and resize come from outside; the
-// handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters it.
+// What each event finds on the word, and does. Thieves, the monitor and resize come from outside;
+// the handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters it.
 //
-//   word          owner enters       thief               monitor, resize       plea    handler
-//   free          goes on            asks, claims later  claims                left    gives up
-//   asked         hands over half,   gives up: the       answer "nothing" in   -       hands over half,
-//                 goes on            asker takes care    the owner's stead,            gives up
-//                                                        then claim
-//   pending       waits, looks       gives up: somebody  try again at the      -       waits, looks
-//                 again              decides             next look                     again
-//   yield_please  yields; or parks,  claims              claim; a claim that   -       gives up
-//                 which will do                          fails leaves it
-//   taken         gets a processor,  robs under the      retake under the      -       waits for a
-//                 or queues          lock, if it was     lock, if it was               processor, if
-//                                    given back          given back                    it has none
-//   stopped       stays there        -                   -                     -       returns
+//   free          The owner goes on. A thief asks, and claims later. The monitor and resize claim.
+//                 The monitor leaves a plea. The handler gives the processor up.
+//   asked         The owner hands half over and goes on. A second thief leaves it at that. The
+//                 monitor and resize tell the thief "nothing" in the owner's stead, then claim. The
+//                 handler hands half over, then gives up.
+//   pending       The owner and the handler wait for the claimer. Others look again later.
+//   yield_please  The owner yields; or parks, which will do. A thief, the monitor and resize claim;
+//                 a claim that fails leaves the plea. The handler gives up.
+//   taken         The owner gets a processor, or queues. A thief robs it, and the monitor and
+//   resize
+//                 retake it, under the scheduler's lock, if it was given back and the owner has not
+//                 noticed. The handler waits for a processor.
+//   stopped       The owner stays there; the handler returns. Nobody else comes.
 //
 // Blocking, and the time that passes, leave the word as it is: that is what makes the columns of
 // those who come from outside matter. A claim fails while the owner is inside; then it is about to

@@ -52,8 +52,8 @@ void watch::delay_probe(sight& s, std::int64_t now) noexcept {
 }
 
 // Its CPU clock moves, but hardly, because it sleeps for short times in a loop. A thread that waits
-// for a core does not sleep; and one that polls may be seen awake each time, for the monitor and the
-// kernel's timers keep the same time. So what counts is whether it has gone to sleep since.
+// for a core does not sleep; and one that polls may be seen awake each time, for the monitor and
+// the kernel's timers keep the same time. So what counts is whether it has gone to sleep since.
 bool watch::polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept {
   if (s.first_cpu_ns < 0) {
     s.first_cpu_ns = cpu_ns;

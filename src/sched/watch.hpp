@@ -2,8 +2,8 @@
 //
 // A look costs a few loads for each processor. A processor on which picks move is well; one on
 // which they do not is stuck with one goroutine, which computes, blocks, or runs in and out of the
-// runtime. If nobody else needs a processor, that is fine too, and if another processor is free that
-// one comes for what waits here; if it has not after 1 ms, or if none is free:
+// runtime. If nobody else needs a processor, that is fine too, and if another processor is free
+// that one comes for what waits here; if it has not after 1 ms, or if none is free:
 //
 //   after 20 us   in an announced call that is usually short         take the processor
 //   after 100 us  its thread's CPU clock stands still and the kernel says that it sleeps: take it.
@@ -47,7 +47,7 @@ class watch {
     std::int64_t cpu_since_ns = 0;
     std::int64_t first_cpu_ns = -1;  // the first look at it, and when that was
     std::int64_t first_cpu_since_ns = 0;
-    std::int64_t sleeps = -1;  // how often it had gone to sleep, if it was looked at for that
+    std::int64_t sleeps = -1;   // how often it had gone to sleep, if it was looked at for that
     std::int64_t probe_ns = 0;  // no look at the CPU clock before
     std::int64_t probe_gap_ns = 0;
     bool is_reported = false;

@@ -27,8 +27,8 @@
 
 #define ON 0 /* where a goroutine is: on a machine, */
 #define WAITING 1
-#define INBOX 2
-#define HOGS 3
+#define WOKEN 2
+#define SHARED 3
 
 byte word[3], mp[3], lent[3], handed[3], handed_p[3], on[3];
 bit inside[3], returned[3], spare[3], token[3];
@@ -102,10 +102,10 @@ inline return_loan(p1) {
 inline pass_on(p1) {
   holder[p1] = NIL;
   if
-  :: SOME(INBOX) -> staff(p1)
-  :: !SOME(INBOX) && lender[p1] != NIL -> return_loan(p1)
-  :: !SOME(INBOX) && lender[p1] == NIL && SOME(HOGS) ->
-     ANY(h, HOGS);
+  :: SOME(WOKEN) -> staff(p1)
+  :: !SOME(WOKEN) && lender[p1] != NIL -> return_loan(p1)
+  :: !SOME(WOKEN) && lender[p1] == NIL && SOME(SHARED) ->
+     ANY(h, SHARED);
      if
      :: paused[h] -> grant(p1, h)
      :: else -> staff(p1)
@@ -117,12 +117,12 @@ inline pass_on(p1) {
 /* Who lies down looks for work once more, and so does whoever makes some: one step here. */
 inline look_for_others() {
   do
-  :: ANY_IDLE && ANY_SPARE && (SOME(INBOX) || SOME(HOGS)) -> AN_IDLE(f); idle[f] = 0; staff(f)
-  :: ANY_IDLE && !ANY_SPARE && SOME(HOGS) ->
+  :: ANY_IDLE && ANY_SPARE && (SOME(WOKEN) || SOME(SHARED)) -> AN_IDLE(f); idle[f] = 0; staff(f)
+  :: ANY_IDLE && !ANY_SPARE && SOME(SHARED) ->
      /* idle_without_thread_locked */
      if
-     :: place[0] == HOGS && paused[0] -> AN_IDLE(f); idle[f] = 0; grant(f, 0)
-     :: place[1] == HOGS && paused[1] -> AN_IDLE(f); idle[f] = 0; grant(f, 1)
+     :: place[0] == SHARED && paused[0] -> AN_IDLE(f); idle[f] = 0; grant(f, 0)
+     :: place[1] == SHARED && paused[1] -> AN_IDLE(f); idle[f] = 0; grant(f, 1)
      :: else -> break
      fi
   :: else -> break
@@ -158,11 +158,17 @@ find_work:
   atomic {
     if
     :: mp[m] == NIL -> goto lie_down
-    :: mp[m] != NIL && SOME(INBOX) -> ANY(g, INBOX)
-    :: mp[m] != NIL && !SOME(INBOX) && lender[mp[m]] != NIL ->
+    :: mp[m] != NIL && SOME(WOKEN) -> ANY(g, WOKEN)
+    :: mp[m] != NIL && !SOME(WOKEN) && lender[mp[m]] != NIL ->
        f = mp[m]; mp[m] = NIL; return_loan(f); f = 0; goto lie_down
-    :: mp[m] != NIL && !SOME(INBOX) && lender[mp[m]] == NIL && SOME(HOGS) -> ANY(g, HOGS)
+    :: mp[m] != NIL && !SOME(WOKEN) && lender[mp[m]] == NIL && SOME(SHARED) -> ANY(g, SHARED)
     :: else ->
+       /* find.cpp, rob_returned: what is on the processor of one that has not noticed its return. */
+       if
+       :: holder[0] != NIL && returned[holder[0]] && mp[holder[0]] == 0 -> assert(!users[0])
+       :: holder[1] != NIL && returned[holder[1]] && mp[holder[1]] == 1 -> assert(!users[1])
+       :: else
+       fi;
        /* idle.cpp, sleep_idle; the processor alone, as anybody may take it. */
        f = mp[m]; mp[m] = NIL; holder[f] = NIL; idle[f] = 1; f = 0; goto lie_down
     fi;
@@ -202,7 +208,7 @@ enter:
        blocking[g] = 0;
        if
        :: got -> got = 0; goto entered
-       :: else -> place[g] = INBOX; on[m] = NIL; g = NIL; goto lie_down
+       :: else -> place[g] = WOKEN; on[m] = NIL; g = NIL; goto lie_down
        fi
      }
   fi;
@@ -215,7 +221,7 @@ entered:
     if
     :: goto leave
     :: place[g] = WAITING; on[m] = NIL; g = NIL; goto find_work
-    :: place[g] = HOGS; on[m] = NIL; g = NIL; goto find_work /* yield_to_others */
+    :: place[g] = SHARED; on[m] = NIL; g = NIL; goto find_work /* order.cpp, pass_turn */
     :: back = 1
     fi
   };
@@ -250,19 +256,19 @@ handler_settled:
        :: else
        fi;
        if
-       :: place[g] = HOGS
-       :: place[g] = INBOX
+       :: place[g] = SHARED
+       :: place[g] = WOKEN
        fi
     :: back == 0 && mp[m] != NIL -> returned[m] = 0; word[m] = FREE; goto leave /* nobody waits */
-    :: back == 0 && mp[m] != NIL && !ANY_IDLE && (SOME(INBOX) || SOME(HOGS)) ->
+    :: back == 0 && mp[m] != NIL && !ANY_IDLE && (SOME(WOKEN) || SOME(SHARED)) ->
        f = mp[m];
        returned[m] = 0;
        mp[m] = NIL;
 #ifdef PUSH_AFTER_PASS_ON
        pass_on(f);
-       place[g] = HOGS
+       place[g] = SHARED
 #else
-       place[g] = HOGS; paused[g] = 1; tied[g] = m;
+       place[g] = SHARED; paused[g] = 1; tied[g] = m;
        pass_on(f)
 #endif
     fi;
@@ -363,7 +369,7 @@ proctype outside() {
   byte g = 0, f = 0, s = 0, h = 0;
 end:
   do
-  :: atomic { SOME(WAITING) -> ANY(g, WAITING); place[g] = INBOX; look_for_others(); g = 0 }
+  :: atomic { SOME(WAITING) -> ANY(g, WAITING); place[g] = WOKEN; look_for_others(); g = 0 }
   od
 }
 
@@ -375,9 +381,9 @@ end:
 #define PROCESSOR_WELL(p) ((HOLDERS(p) == 1 && mp[holder[p]] == p && !idle[p]) || (HOLDERS(p) == 0 && idle[p]))
 #define IS_ON(g) (on[0] == g || on[1] == g || on[2] == g)
 #define GOROUTINE_WELL(g) ((place[g] == ON && IS_ON(g) && !paused[g]) || (place[g] == WAITING && !IS_ON(g)) || \
-                           (place[g] >= INBOX && (paused[g] || !IS_ON(g))))
-#define RESTS (ANY_IDLE && (ANY_SPARE && (SOME(INBOX) || SOME(HOGS)) || \
-                            place[0] == HOGS && paused[0] || place[1] == HOGS && paused[1]))
+                           (place[g] >= WOKEN && (paused[g] || !IS_ON(g))))
+#define RESTS (ANY_IDLE && (ANY_SPARE && (SOME(WOKEN) || SOME(SHARED)) || \
+                            place[0] == SHARED && paused[0] || place[1] == SHARED && paused[1]))
 
 proctype check() {
 end:
@@ -402,7 +408,7 @@ init {
     mp[1] = 1; holder[1] = 1;
 #endif
     lender[0] = NIL; lender[1] = NIL;
-    place[0] = INBOX; place[1] = INBOX; tied[0] = NIL; tied[1] = NIL;
+    place[0] = WOKEN; place[1] = WOKEN; tied[0] = NIL; tied[1] = NIL;
     run machine(0); run machine(1);
 #if NM == 3
     run machine(2);

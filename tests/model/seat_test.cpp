@@ -176,12 +176,15 @@ struct machine {
     return true;
   }
 
-  // Claimer: asks for work; turns the question into a claim if no answer comes. Returns: the loot.
+  // Claimer: asks for work; turns the question into a claim if no answer comes, and claims at once
+  // where it cannot ask. Returns: the loot.
   int rob(int turns) {
     mailbox.set(0);
     delivered.store(0, relaxed);
-    if (!chair.ask(7)) return 0;
-    if (delivered.load(acquire) == 0) {
+    if (!chair.ask(7)) {
+      if (!chair.claim(turns)) return 0;
+      help_itself();
+    } else if (delivered.load(acquire) == 0) {
       switch (chair.claim_after_asking(7, turns)) {
         case seat::claimed::no:
           return 0;
@@ -189,16 +192,32 @@ struct machine {
           while (delivered.load(acquire) == 0) Platform::pause();
           break;
         case seat::claimed::yes:
-          if (processor* const victim = p.get()) {
-            exclusive::stay here(victim->users);
-            mailbox.set(victim->work.get());
-            victim->work.set(0);
-          }
-          chair.release();
+          help_itself();
           break;
       }
     }
     return mailbox.get();
+  }
+
+  // Claimer, whose claim was granted: takes what is there, and gives the processor back.
+  void help_itself() {
+    if (processor* const victim = p.get()) {
+      exclusive::stay here(victim->users);
+      mailbox.set(victim->work.get());
+      victim->work.set(0);
+    }
+    chair.release();
+  }
+
+  // Claimer: as detach(), whatever a thief has asked, who is told that there is nothing.
+  bool detach_from_thief(int turns) {
+    if (detach(turns)) return true;
+    const std::uint32_t question = chair.accept_for_owner();
+    if (question == seat::free) return false;
+    check(seat::thief_of(question) == 7, "the question is another's");
+    mailbox.set(0);
+    delivered.store(1, release);
+    return detach(turns);
   }
 
   // Claimer: asks for work; withdraws the question if no answer comes.
@@ -368,7 +387,8 @@ void owner_monitor_and_claimer(world& w) {
   });
 }
 
-// A plea and a question do not undo each other, whichever comes first.
+// A plea and a question do not undo each other, whichever comes first; a thief that finds a plea
+// claims, which may end it.
 template <class Platform, int turns>
 void owner_monitor_and_thief(world& w) {
   scene<Platform> s(w);
@@ -378,7 +398,24 @@ void owner_monitor_and_thief(world& w) {
   s.thief(turns);
   s.at_end([](auto& m) {
     m.check_work();
-    check(m.yields + m.has_plea() == m.asked, "a plea was lost or heard twice");
+    const int pleas = m.yields + m.has_plea();
+    check(pleas <= m.asked, "a plea was heard twice");
+    check(pleas == m.asked || m.loot != 0, "a plea was lost");
+  });
+}
+
+// A processor leaves its machine although a thief's question lies on the seat; the thief is
+// answered once, by the owner or by who took the processor, and goes on.
+template <class Platform, int turns>
+void owner_thief_and_detacher(world& w) {
+  scene<Platform> s(w);
+  s.with_work();
+  s.owner(1);
+  s.thief(turns);
+  s.thread("detacher", [](auto& m) { m.visits = m.detach_from_thief(turns); });
+  s.at_end([](auto& m) {
+    m.check_work();
+    m.pass_by();  // finds out what it has lost
   });
 }
 
@@ -485,6 +522,13 @@ TYPED_TEST(seat, answers_a_question_once) {
   expect_right(all, &owner_and_thief<TypeParam, 1, 1>);
   expect_right(all_with_a_whim, &owner_and_thief<TypeParam, 2, 2>);
   expect_right({.preemptions = 3}, &owner_beggar_and_claimer<TypeParam>);
+}
+
+// A goroutine that blocks with a thief's question on its seat would keep its processor until the
+// thief gets a core again.
+TYPED_TEST(seat, is_taken_whatever_a_thief_asks) {
+  expect_right({.preemptions = 3}, &owner_thief_and_detacher<TypeParam, 1>);
+  expect_right({.preemptions = 2, .whims = 1}, &owner_thief_and_detacher<TypeParam, 2>);
 }
 
 // A hog whose plea is lost keeps its processor until its signal comes; one that hears a plea twice

@@ -129,14 +129,13 @@ class scheduler_dump {
     line << "max_procs " << s.procs.load(std::memory_order_relaxed) << ", made "
          << s.procs_made.load(std::memory_order_relaxed) << "; searching "
          << s.idle.searching_hint() << ", listening " << s.idle.listening_hint() << ", idle "
-         << s.idle_count.load(std::memory_order_relaxed) ;
+         << s.idle_count.load(std::memory_order_relaxed);
     for (const auto& [name, which] : {std::pair{"woken", sched::global_queue::from::woken},
                                       {"shared", sched::global_queue::from::shared},
                                       {"overflow", sched::global_queue::from::overflow}}) {
       line << "; " << name << " " << static_cast<std::uint64_t>(s.global.size_hint(which));
     }
-    line << "; machines " << s.machines
-         << ", spare " << s.spare_count << "; keeper ";
+    line << "; machines " << s.machines << ", spare " << s.spare_count << "; keeper ";
     put(line, s.keeper) << " until ";
     put_due(line, s.keeper_until_ns);
     line << "\n";
