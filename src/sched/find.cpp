@@ -74,7 +74,10 @@ bool await_delivery(processor& p, std::int64_t until_ns) noexcept {
   for (int turn = 0;; ++turn) {
     if (p.delivered.load(std::memory_order_acquire) != 0) return true;  // [M1]
     if (turn % 16 == 15 && base::now_ns() >= until_ns) return false;
-    if (until_ns == base::never && turn > 1000) base::yield_thread();
+    if (until_ns == base::never && turn > 1000) {
+      if (the_scheduler.stopping.load(std::memory_order_relaxed)) stop_here();
+      base::yield_thread();
+    }
     base::pause();
   }
 }
@@ -103,6 +106,7 @@ bool rob_returned(processor& p, processor& victim, machine* owner) noexcept {
 
 // Asks the victim for half of what it has, or takes it. Returns: whether p's mailbox has an answer.
 bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
+  bool has_plea = false;
   if (owner->chair.ask(p.index)) {
     if (await_delivery(p, base::now_ns() + question_ns)) return true;
     switch (owner->chair.claim_after_asking(p.index, claim_turns)) {
@@ -115,11 +119,14 @@ bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
     }
   } else if (owner->is_returned.load(std::memory_order_relaxed)) {
     return rob_returned(p, victim, owner);
-  } else if (!owner->chair.claim(claim_turns)) {
+  } else if (owner->chair.claim(claim_turns)) {
+    has_plea = true;  // or whatever kept it from asking has gone since
+  } else {
     return false;
   }
   if (owner->p == &victim) take_half(victim, p.mailbox);
   owner->chair.release();
+  if (has_plea) (void)owner->chair.ask_to_yield();
   return true;
 }
 

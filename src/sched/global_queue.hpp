@@ -47,12 +47,25 @@ class global_queue {
     q.count_locked();
   }
 
-  // Takes up to `n` goroutines. Returns: how many.
-  std::size_t take(from which, std::size_t n, goroutine_list& out) noexcept {
+  // Puts those before all others that share.
+  void push_older(goroutine_list& batch) noexcept {
+    const std::lock_guard hold(lock_);
+    batch.append(shared_.list);
+    shared_.list.append(batch);
+    shared_.count_locked();
+  }
+
+  // Takes up to `n` goroutines: the first, and those after it that have waited since before
+  // `before_ns`. Returns: how many.
+  std::size_t take(from which, std::size_t n, goroutine_list& out,
+                   std::int64_t before_ns = base::never) noexcept {
     const std::lock_guard hold(lock_);
     queue& q = of(which);
     std::size_t taken = 0;
-    for (; taken < n && !q.list.empty(); ++taken) out.push_back(q.list.pop_front());
+    for (; taken < n && !q.list.empty(); ++taken) {
+      if (taken != 0 && q.list.front()->since_ns >= before_ns) break;
+      out.push_back(q.list.pop_front());
+    }
     if (taken != 0) {
       q.count_locked();
       // relaxed: written under the lock only.

@@ -359,7 +359,12 @@ void yield() {
     std::this_thread::yield();
     return;
   }
-  m = sched::enter(m);
+  if (!m->chair.enter()) [[unlikely]] {
+    bool has_waited = false;
+    m = sched::enter_slow(m, sched::entry::parks, &has_waited);
+    // It had lost its processor and waited for its turn: that is what it wanted.
+    if (has_waited) return sched::leave(m);
+  }
   processor& p = *m->p;
   sched::count_pick(p);
   if (--p.until_look == 0) [[unlikely]] {

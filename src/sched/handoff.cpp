@@ -40,6 +40,8 @@
 #include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 
+#include <utility>
+
 namespace weft::sched {
 namespace {
 
@@ -54,7 +56,7 @@ constexpr std::int64_t unlooked_ns = 1'000'000;
 void note_turn_of_tied(processor& p, std::int64_t now) noexcept {
   p.clock_ns.store(now, std::memory_order_relaxed);
   p.looked_picks = p.picks.load(std::memory_order_relaxed);
-  p.turn_ns = now;
+  p.turn_ns = p.chain_ns = now;
 }
 
 machine* staff_searching_locked(processor* p) noexcept {
@@ -113,6 +115,15 @@ machine* after_detach_locked(machine* m, processor& p, detach_cause why) noexcep
 
 }  // namespace
 
+machine* grant_turn_locked(processor* p, goroutine* g) noexcept {
+  while (goroutine* const w = p->woken.pop_front()) {
+    sched.global.push(global_queue::from::woken, w);
+  }
+  count_pick(*p);
+  note_turn_of_tied(*p, base::now_ns());
+  return grant_locked(p, g);
+}
+
 machine* grant_locked(processor* p, goroutine* g) noexcept {
   machine* const to = g->bound;
   // Not to->p: that machine may still be on its way to sleep, with a processor of its own.
@@ -144,12 +155,11 @@ machine* pass_on_locked(processor* p) noexcept {
     return_loan_locked(p);
     return nullptr;
   }
-  if (!is_urgent && !has_work(*p) && sched.global.first_is_tied()) {
+  if (!is_urgent && !has_work(*p) && sched.global.first_is_tied() &&
+      sched.global.since_hint(global_queue::from::shared) <=
+          sched.global.since_hint(global_queue::from::overflow)) {
     goroutine* const g = sched.global.take_one(global_queue::from::shared);
-    if (g != nullptr && is_tied(g)) {
-      note_turn_of_tied(*p, now);
-      return grant_locked(p, g);
-    }
+    if (g != nullptr && is_tied(g)) return grant_turn_locked(p, g);
     if (g != nullptr) push(*p, p->ready, g);  // somebody was faster
   }
   if (is_urgent || others_want(*p)) return staff_searching_locked(p);
@@ -286,10 +296,11 @@ goroutine* await_grant(machine* m, void (*lie_down)()) noexcept {
   m->p = m->handed_p;
   m->chair.reclaim();
   m->p->holder.store(m, std::memory_order_release);
+  if (std::exchange(m->has_to_yield, false)) (void)m->chair.ask_to_yield();
   return g;
 }
 
-std::uint32_t settle_here(machine* m) noexcept {
+std::uint32_t settle_here(machine* m, bool* pleaded) noexcept {
   for (;;) {
     const std::uint32_t word = m->chair.settle();
     switch (seat::kind_of(word)) {
@@ -297,7 +308,7 @@ std::uint32_t settle_here(machine* m) noexcept {
         if (m->chair.accept(word)) hand_over(m, seat::thief_of(word));
         break;
       case seat::yield_please:
-        (void)m->chair.accept(word);
+        if (m->chair.accept(word) && pleaded != nullptr) *pleaded = true;
         break;
       default:
         return word;
@@ -305,9 +316,9 @@ std::uint32_t settle_here(machine* m) noexcept {
   }
 }
 
-bool give_up_seat(machine* m) noexcept {
+bool give_up_seat(machine* m, bool* pleaded) noexcept {
   for (;;) {
-    const std::uint32_t word = settle_here(m);
+    const std::uint32_t word = settle_here(m, pleaded);
     if (word == seat::stopped) return false;
     if (word == seat::taken || m->chair.give_up()) return true;
   }

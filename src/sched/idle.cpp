@@ -217,7 +217,8 @@ machine* staff_locked(processor* p) noexcept {
     hold_locked(m, p);
     return m;
   }
-  if (!sched.has_starter) {
+  if (!sched.has_starter ||
+      base::now_ns() < sched.refused_until_ns.load(std::memory_order_relaxed)) {
     sched.idle.end_search();
     return idle_without_thread_locked(p);
   }
@@ -279,6 +280,7 @@ machine* idle_without_thread_locked(processor* p) noexcept {
   if (goroutine* const g = sched.global.take_tied()) return grant_locked(p, g);
   // One that came while there seemed to be none.
   if (sched.spare_head != nullptr && sched.idle.try_search(processors_max)) return staff_locked(p);
+  drain(*p);  // nobody looks into the queues of a processor that nobody holds
   add_idle_locked(p, processor::idleness::numb);
   return nullptr;
 }
@@ -511,6 +513,7 @@ bool sleep_idle(machine* m) noexcept {
   }
   sched.lock.unlock();
   wake(keeper);
+  if (m->p != nullptr) m->p->until_look = 1;  // it has not looked at the clock for a while
   queue_found(m, found);
   note_activity();
   return true;

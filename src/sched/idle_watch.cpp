@@ -1,7 +1,7 @@
 #include "sched/idle_watch.hpp"
 
-#include "base/check.hpp"
 #include "base/clock.hpp"
+#include "base/fatal.hpp"
 #include "sched/counters.hpp"
 
 #include <algorithm>
@@ -23,7 +23,32 @@ bool is_any_free(std::int64_t now_ns) noexcept {
   return false;
 }
 
+// Who is inside the runtime is about to see to its queues, if the kernel lets it.
+bool is_inside(const processor& p) noexcept {
+  const machine* const m = p.holder.load(std::memory_order_acquire);
+  return m != nullptr && !m->is_asleep.load(std::memory_order_relaxed) && m->chair.inside_hint();
+}
+
 }  // namespace
+
+void idle_watch::tell() const noexcept {
+#ifdef WEFT_ASSERTIONS
+  base::text what;
+  what << "a goroutine has waited for 5 ms beside an idle processor: ";
+  if (oldest_ >= &processors_[0]) {
+    const auto i = static_cast<std::uint32_t>(oldest_ - &processors_[0]);
+    const machine* const m = the_scheduler.processors[i].load(std::memory_order_relaxed)->holder;
+    what << "on processor " << i
+         << (m == nullptr                                     ? ", which nobody holds"
+             : m->is_asleep.load(std::memory_order_relaxed)   ? ", whose machine sleeps"
+             : m->is_returned.load(std::memory_order_relaxed) ? ", which was lent"
+                                                              : ", whose machine runs");
+  } else {
+    what << "in global queue " << static_cast<int>(oldest_ - &queues_[0]);
+  }
+  base::fatal(what.view());
+#endif
+}
 
 void idle_watch::note(place& at, bool waits, std::uint64_t mark, std::int64_t now_ns) noexcept {
   if (!waits) {
@@ -59,7 +84,10 @@ std::int64_t idle_watch::look(std::int64_t now_ns) noexcept {
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = 0; i < made; ++i) {
     const processor& p = *the_scheduler.processors[i].load(std::memory_order_relaxed);
-    note(processors_[i], has_work(p), p.picks.load(std::memory_order_relaxed) + 1, now_ns);
+    // It goes on by picks, and by what thieves take.
+    const std::uint64_t mark = p.picks.load(std::memory_order_relaxed) + p.woken.look_hint().front +
+                               p.ready.look_hint().front + p.fresh.look_hint().front;
+    note(processors_[i], has_work(p) && !is_inside(p), mark, now_ns);
   }
   if (oldest_ns_ == base::never) return base::never;
   const std::int64_t waited = now_ns - oldest_ns_;
@@ -67,7 +95,7 @@ std::int64_t idle_watch::look(std::int64_t now_ns) noexcept {
   if (waited > broken_ns && !oldest_->is_told) {
     oldest_->is_told = true;
     the_counters.idle_overlooked.add();
-    WEFT_ASSERT(!"a goroutine has waited for 5 ms beside an idle processor");
+    tell();
   }
   wake_somebody();
   return now_ns + wake_ns;

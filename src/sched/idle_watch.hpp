@@ -33,6 +33,8 @@ class idle_watch {
   };
 
   void note(place& at, bool waits, std::uint64_t mark, std::int64_t now_ns) noexcept;
+  // Checked builds: the end.
+  void tell() const noexcept;
 
   std::int64_t oldest_ns_ = base::never;  // in this look: the longest wait began then
   place* oldest_ = nullptr;

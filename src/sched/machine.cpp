@@ -19,6 +19,7 @@
 #include "sched/scheduler.hpp"
 #include "sched/switch.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -48,7 +49,11 @@ constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 1
 // compute.
 constexpr std::int64_t slice_of_thread_ns = 100'000;
 
-constexpr std::int64_t refused_ns = 1'000'000'000;  // until the kernel is asked for a thread again
+// Until the kernel is asked for a thread again: doubles each time it refuses one.
+constexpr std::int64_t refused_min_ns = 1'000'000;
+constexpr std::int64_t refused_max_ns = 1'000'000'000;
+
+constexpr int stackless_most = 100;  // goroutines to look at for one that has a stack
 
 sigset_t machine_signals;  // the signal mask of whoever started the runtime
 
@@ -107,14 +112,17 @@ void await_stack(machine* m, goroutine* g) noexcept {
     if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
     m->short_since_ns = now;
   }
-  sched.global.push(global_queue::from::shared, g);
-  if (goroutine* const other = pick(*m->p)) {
-    if (has_run(other)) {
+  // To the end of the line, and so does each other that needs a stack, too.
+  for (int turn = 0; g != nullptr; ++turn) {
+    g->since_ns = now;
+    sched.global.push(global_queue::from::shared, g);
+    if (turn == stackless_most) break;
+    g = pick(*m->p);
+    if (g != nullptr && has_run(g)) {
       m->task = errand::run;
-      m->errand_goroutine = other;
+      m->errand_goroutine = g;
       return;
     }
-    sched.global.push(global_queue::from::shared, other);
   }
   const timespec pause{0, 1'000'000};
   const int saved = errno;
@@ -320,6 +328,7 @@ void make_numb(processor* p, int error) noexcept {
 
 void* starter_main(void*) {
   base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
+  std::int64_t patience = refused_min_ns;
   for (;;) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     for (;;) {
@@ -332,11 +341,14 @@ void* starter_main(void*) {
       sched.lock.unlock();
       if (!wanted) break;
       if (const int error = start_machine()) {
-        sched.refused_until_ns.store(base::now_ns() + refused_ns, std::memory_order_relaxed);
+        sched.refused_until_ns.store(base::now_ns() + patience, std::memory_order_relaxed);
+        patience = std::min(2 * patience, refused_max_ns);
         sched.lock.lock();
         processor* const p = take_starting_locked();
         sched.lock.unlock();
         if (p != nullptr) make_numb(p, error);
+      } else {
+        patience = refused_min_ns;
       }
     }
     base::futex_wait(sched.starter_word, seen);

@@ -64,6 +64,7 @@ struct alignas(64) machine {
   std::uint64_t told_picks = 0;
   processor* handed_p = nullptr;       // with it; both are written under the scheduler's lock
   goroutine* handed = nullptr;         // a bound goroutine to run; set by whoever hands over
+  bool has_to_yield = false;           // with it: at its next call (order.cpp)
   machine* spare_next = nullptr;       // guarded by the scheduler's lock
   machine* spare_previous = nullptr;   // guarded by the scheduler's lock
   bool is_spare = false;               // guarded by the scheduler's lock

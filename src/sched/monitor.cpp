@@ -270,6 +270,10 @@ void* monitor_main(void*) {
       const watch::outcome seen = eyes.look(now);
       step.note(seen, now);
       if (seen.rescued) next_retry_ns = now + retry_ns;
+      if (next_retry_ns == base::never && sched.numb_count.load(std::memory_order_relaxed) != 0) {
+        next_retry_ns =
+            std::max(now + period_busy_ns, sched.refused_until_ns.load(std::memory_order_relaxed));
+      }
       if (now >= next_retry_ns) {
         next_retry_ns = base::never;
         retry_numb_processors();

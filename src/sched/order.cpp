@@ -13,7 +13,7 @@ namespace {
 
 using from = global_queue::from;
 
-constexpr std::uint32_t gap_max = 64;
+constexpr std::uint32_t gap_max = 128;
 constexpr std::int64_t look_period_ns = 50'000;
 constexpr std::int64_t long_turn_ns = 50'000;       // then any processor may have the next one
 constexpr std::int64_t poll_period_ns = 50'000;     // in passing, while there is other work
@@ -21,23 +21,24 @@ constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
 constexpr std::int64_t overflow_old_ns = 1'000'000;
 constexpr std::int64_t fresh_old_ns = 1'000'000;
+constexpr std::int64_t chain_ns = 1'000'000;
 constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
 constexpr std::size_t batch_max = 128;
 constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
 
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
-void push_by_kind(processor& p, goroutine* g) noexcept {
-  push(p, has_run(g) ? p.ready : p.fresh, g);
-}
-
-// Keeps all of `list` but the first, which is returned.
-goroutine* keep_rest(processor& p, goroutine_list& list) noexcept {
-  goroutine* const first = list.pop_front();
-  if (list.empty()) return first;
-  while (goroutine* const g = list.pop_front()) push_by_kind(p, g);
-  work_made(this_machine());  // they were out of sight for a moment
-  return first;
+// Queues those from elsewhere that were taken because they have waited longer than what is here.
+// New ones, if nobody here waits, go where they would have gone: newest first.
+void keep_older(processor& p, goroutine_list& list) noexcept {
+  if (p.ready.empty()) {
+    while (goroutine* const g = list.pop_front()) push(p, has_run(g) ? p.ready : p.fresh, g);
+    return;
+  }
+  goroutine* all[batch_max];
+  std::size_t n = 0;
+  while (goroutine* const g = list.pop_front()) all[n++] = g;
+  while (n != 0) p.ready.push_front(all[--n]);
 }
 
 goroutine* take_woken(processor& p) noexcept {
@@ -55,12 +56,14 @@ void note_turn(processor& p, std::int64_t now) noexcept {
   p.clock_ns.store(now, std::memory_order_relaxed);
   p.looked_picks = picks;
   p.turn_was_long = each >= long_turn_ns;
-  if (each * p.look_gap > 2 * look_period_ns) {
-    p.look_gap = static_cast<std::uint32_t>(std::max<std::int64_t>(look_period_ns / each, 1));
-  } else if (each * p.look_gap < look_period_ns / 2) {
-    p.look_gap = std::min(p.look_gap * 2, gap_max);
+  std::uint32_t gap = p.look_gap.load(std::memory_order_relaxed);
+  if (each * gap > 2 * look_period_ns) {
+    gap = static_cast<std::uint32_t>(std::max<std::int64_t>(look_period_ns / each, 1));
+  } else if (each * gap < look_period_ns / 2) {
+    gap = std::min(gap * 2, gap_max);
   }
-  p.until_look = p.look_gap;
+  p.look_gap.store(gap, std::memory_order_relaxed);
+  p.until_look = gap;
 }
 
 // Fires what is due here and on some others, which may be retired, or compute and not look.
@@ -69,7 +72,8 @@ void see_to_timers(processor& p, std::int64_t now) noexcept {
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = std::min(made, timers_most); i != 0; --i) {
     const std::uint32_t at = p.timers_turn++ % made;
-    the_scheduler.processors[at].load(std::memory_order_relaxed)->timers.run(now);
+    if (at != p.index)
+      the_scheduler.processors[at].load(std::memory_order_relaxed)->timers.run(now);
   }
 }
 
@@ -79,25 +83,29 @@ void see_to_descriptors(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// G4: whether some of those that wait here should go round, because nobody is free to come for
-// them.
-bool is_gift_due(const processor& p) noexcept {
+// G4: whether some of those that wait here should go round: nobody is free to come for them, and
+// what the others take next is younger.
+bool is_gift_due(const processor& p, std::int64_t oldest) noexcept {
   if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
   // relaxed: hints.
-  const std::uint32_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
-  return procs != 1 && the_scheduler.idle_count.load(std::memory_order_relaxed) == 0 &&
-         the_scheduler.global.size_hint(from::shared) < procs;
+  return the_scheduler.procs.load(std::memory_order_relaxed) != 1 &&
+         the_scheduler.idle_count.load(std::memory_order_relaxed) == 0 &&
+         the_scheduler.global.since_hint(from::shared) > oldest;
+}
+
+std::int64_t oldest_here(const processor& p) noexcept {
+  return std::min(since(p.fresh.peek_front()), since(p.ready.peek_front()));
 }
 
 void give_to_all(processor& p) noexcept {
   if (p.ready.empty() && p.fresh.empty()) return;
   p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
   goroutine_list gift;
-  for (std::uint64_t n = 1 + p.ready.size() / gift_share; n != 0; --n) {
+  for (std::uint64_t n = 1 + (p.ready.size() + p.fresh.size()) / gift_share; n != 0; --n) {
     ring& r = since(p.fresh.peek_front()) < since(p.ready.peek_front()) ? p.fresh : p.ready;
     if (goroutine* const g = r.pop_front()) gift.push_back(g);
   }
-  the_scheduler.global.push(from::shared, gift);
+  the_scheduler.global.push_older(gift);
   work_made(this_machine());  // they were out of sight for a moment
 }
 
@@ -133,48 +141,84 @@ goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noe
   return first;
 }
 
-// The oldest of those that wait their turn. If `all`, of next and fresh, too.
-goroutine* take_oldest(processor& p, std::int64_t now, bool all) noexcept {
+// The oldest of those that wait their turn.
+goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   const global_queue& global = the_scheduler.global;
   const std::int64_t ready = since(p.ready.peek_front());
+  const std::int64_t fresh = since(p.fresh.peek_front());
   const std::int64_t shared = global.since_hint(from::shared);
   std::int64_t overflow = global.since_hint(from::overflow);
-  // Young ones are best left to who let them overflow.
-  if (overflow != base::never && now - overflow < overflow_old_ns && p.overflow_owed == 0) {
+  // Young ones are best left to who let them overflow; and new ones there until those here have
+  // run.
+  if (overflow != base::never && now - overflow < overflow_old_ns &&
+      (p.overflow_owed == 0 || (ready == base::never && fresh != base::never))) {
     overflow = base::never;
   }
-  const std::int64_t next = all ? since(p.next.load(std::memory_order_relaxed)) : base::never;
-  const std::int64_t fresh = all ? since(p.fresh.peek_front()) : base::never;
-  const std::int64_t oldest = std::min({ready, shared, overflow, next, fresh});
-  goroutine* g = nullptr;
+  const std::int64_t oldest = std::min({ready, fresh, shared, overflow});
   if (oldest == base::never) return nullptr;
+  goroutine* g = nullptr;
   if (oldest == shared) g = take_share(p, from::shared);
   if (g == nullptr && oldest == overflow) {
-    g = p.look_gap > 1 && ready != base::never ? exchange_with_overflow(p, overflow)
-                                               : take_share(p, from::overflow);
+    g = p.look_gap.load(std::memory_order_relaxed) > 1 && ready != base::never
+            ? exchange_with_overflow(p, overflow)
+            : take_share(p, from::overflow);
   }
-  if (g == nullptr && oldest == fresh) g = p.fresh.pop_front();
-  if (g == nullptr && oldest == next) g = take_next(p);
-  return g != nullptr ? g : p.ready.pop_front();  // others may have been faster in the global queue
+  // Others may have been faster in the global queue.
+  if (g == nullptr && fresh <= ready) g = p.fresh.pop_front();
+  return g != nullptr ? g : p.ready.pop_front();
 }
 
 // Whether somebody has waited for a slice while others, who had their turn, have used up one.
 bool is_slice_over(const processor& p, std::int64_t now) noexcept {
   const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
-  const std::int64_t oldest = std::min({since(p.ready.peek_front()), since(p.fresh.peek_front()),
-                                        the_scheduler.global.since_hint(from::shared),
-                                        the_scheduler.global.since_hint(from::overflow)});
-  return oldest != base::never && now - oldest >= slice_ns && now - p.turn_ns >= slice_ns;
+  if (now - p.turn_ns < slice_ns) return false;
+  const global_queue& global = the_scheduler.global;
+  const std::int64_t oldest =
+      std::min({since(p.ready.peek_front()), since(p.fresh.peek_front()),
+                global.since_hint(from::shared), global.since_hint(from::overflow)});
+  return oldest != base::never && now - oldest >= slice_ns;
 }
 
-goroutine* choose_in_turn(processor& p, std::int64_t now) noexcept {
-  const bool is_over = is_slice_over(p, now);
-  if (!is_over) {
-    if (goroutine* const g = take_next(p)) return g;
-    if (goroutine* const g = p.fresh.pop_back()) return g;
+// G3: `next` goes on, but once the slice is used up it has to yield at its next call.
+goroutine* continue_chain(processor& p, bool is_over) noexcept {
+  goroutine* const g = take_next(p);
+  if (g == nullptr || !is_over) return g;
+  if (is_tied(g)) {
+    g->bound->has_to_yield = true;  // by the grant, which it waits for
+  } else {
+    (void)this_machine()->chair.ask_to_yield();
   }
-  goroutine* const g = take_oldest(p, now, is_over);
-  if (g != nullptr) p.turn_ns = now;
+  return g;
+}
+
+// What a timer or the world woke also ends the chain it came between, unless that has just begun:
+// so chains are the shorter the more there is to do beside them.
+void end_old_chain(processor& p, std::int64_t now) noexcept {
+  if (p.next.load(std::memory_order_relaxed) == nullptr) {
+    p.chain_ns = now;
+  } else if (now - p.chain_ns >= chain_ns) {
+    push_ready(p, take_next(p));
+    p.chain_ns = now;
+  }
+}
+
+// The goroutine that was started last, if the one that leaves has started it, or if turns are
+// short: a tree of goroutines is then walked depth first.
+goroutine* take_child(processor& p, std::int64_t last_look) noexcept {
+  const goroutine* const g = p.fresh.peek_back();
+  if (g == nullptr) return nullptr;
+  const bool is_short = p.look_gap.load(std::memory_order_relaxed) > 1;
+  return is_short || g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
+}
+
+goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
+  const bool is_over = is_slice_over(p, now);
+  if (goroutine* const g = continue_chain(p, is_over)) return g;
+  if (!is_over) {
+    if (goroutine* const g = take_child(p, last_look)) return g;
+  }
+  goroutine* const g = take_oldest(p, now);
+  if (g != nullptr) p.turn_ns = p.chain_ns = now;
   return g;
 }
 
@@ -193,11 +237,21 @@ goroutine* take_share(processor& p, from which) noexcept {
   // relaxed: a hint.
   const std::size_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
   // An equal part for each processor, and one for luck.
-  const std::size_t n = p.look_gap == 1 ? 1 : std::min(batch_max, size / procs + 1);
+  const std::size_t most = std::min(batch_max, ring::capacity - p.ready.size());
+  const std::size_t n =
+      p.look_gap.load(std::memory_order_relaxed) == 1 ? 1 : std::min(most, size / procs + 1);
   goroutine_list list;
-  const std::size_t taken = the_scheduler.global.take(which, n, list);
+  // Lines stay in the order of age.
+  const std::size_t taken = the_scheduler.global.take(which, std::max<std::size_t>(n, 1), list,
+                                                      since(p.ready.peek_front()));
+  if (taken == 0) return nullptr;
   if (which == from::overflow) p.overflow_owed -= std::min(p.overflow_owed, taken);
-  return taken != 0 ? keep_rest(p, list) : nullptr;
+  goroutine* const first = list.pop_front();
+  if (!list.empty()) {
+    keep_older(p, list);
+    work_made(this_machine());  // they were out of sight for a moment
+  }
+  return first;
 }
 
 void overflow(processor& p, ring& r) noexcept {
@@ -217,17 +271,24 @@ void overflow(processor& p, ring& r) noexcept {
 
 namespace {
 
-goroutine* choose(processor& p, std::int64_t now) noexcept {
+goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
-  if (p.world_first) {
+  const bool is_new = p.world_first.load(std::memory_order_relaxed);
+  if (is_new || now < p.world_until_ns) {
     if (goroutine* const g = take_woken(p)) {
-      p.world_first = false;
+      if (is_new) {
+        // As long as the turn before, so that half of the time is for each.
+        const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
+        p.world_until_ns = now + std::clamp(now - last_look, look_period_ns, slice_ns);
+        p.world_first.store(false, std::memory_order_relaxed);
+        end_old_chain(p, now);
+      }
       return g;
     }
   }
-  p.world_first = true;
-  if (goroutine* const g = choose_in_turn(p, now)) return g;
+  p.world_first.store(true, std::memory_order_relaxed);
+  if (goroutine* const g = choose_in_turn(p, now, last_look)) return g;
   if (goroutine* const g = take_woken(p)) return g;
   return pick_global(p);
 }
@@ -236,24 +297,29 @@ goroutine* choose(processor& p, std::int64_t now) noexcept {
 
 goroutine* look(processor& p) noexcept {
   const std::int64_t now = base::now_ns();
+  const std::int64_t last_look = p.clock_ns.load(std::memory_order_relaxed);
   note_turn(p, now);
   see_to_timers(p, now);
   see_to_descriptors(p, now);
+  goroutine* const g = choose(p, now, last_look);
   line_up(p, now);
-  goroutine* const g = choose(p, now);
-  if (is_gift_due(p)) give_to_all(p);
+  if (is_gift_due(p, oldest_here(p))) give_to_all(p);
   return g;
 }
 
 goroutine* pick_global(processor& p) noexcept {
-  if (the_scheduler.global.size_hint() == 0) return nullptr;
+  const global_queue& global = the_scheduler.global;
+  if (global.size_hint() == 0) return nullptr;
   if (goroutine* const g = take_woken(p)) return g;
-  if (goroutine* const g = take_share(p, from::shared)) return g;
+  const bool shared_first = global.since_hint(from::shared) <= global.since_hint(from::overflow);
+  if (shared_first || p.overflow_owed == 0) {
+    if (goroutine* const g = take_share(p, from::shared)) return g;
+  }
   if (p.overflow_owed != 0) {
     if (goroutine* const g = take_share(p, from::overflow)) return g;
     p.overflow_owed = 0;  // others have taken it
   }
-  return nullptr;
+  return take_share(p, from::shared);
 }
 
 bool pass_turn(machine* m) noexcept {
@@ -262,7 +328,8 @@ bool pass_turn(machine* m) noexcept {
   goroutine* const next = look(p);
   if (next == nullptr) return false;
   mark_runnable(g);
-  const bool gives = is_gift_due(p);  // there was nobody else to give
+  // There was nobody else to give.
+  const bool gives = is_gift_due(p, p.clock_ns.load(std::memory_order_relaxed));
   if (gives) p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
   if (gives || (p.turn_was_long && the_scheduler.procs.load(std::memory_order_relaxed) != 1)) {
     stamp(p, g);

@@ -7,27 +7,30 @@
 //
 // Lanes. A runnable goroutine is in one of these:
 //
-//   woken     a timer or the world (a descriptor, a plain thread) woke it; there is a global one
+//   woken     a timer or the world (a descriptor, a plain thread, a call that returned) woke it, or
+//             another goroutine did and then woke one more; there is a global one, too
 //   next      the goroutine that the running one woke last
 //   fresh     has never run: newest first
 //   ready     woken or yielded: oldest first
 //   shared    (global) any processor may run it: after a long turn, a hog, come from outside
 //   overflow  (global) did not fit into a ring
 //
-// Those in the last three wait their turn.
+// Those in the last four wait their turn.
 //
 // Between two looks: woken, next, ready, newest fresh, the global queue. Ready before fresh,
 // because to finish what was begun keeps memory small.
 //
-// A look (order.cpp) happens after 1 to 64 picks, so many that they took some 50 us last time: each
-// pick is one if turns are longer than that. If it misjudged, the monitor asks for it (watch.cpp).
-// In this order a look
+// A look (order.cpp) happens after 1 to 128 picks, so many that they took some 50 us last time:
+// each pick is one if turns are longer than that. If it misjudged, the monitor asks for it
+// (watch.cpp). In this order a look
 //   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
-//   - picks, by turns, from `woken` and from the rest, if both have somebody; and of the rest
-//   - `next`, then the newest of `fresh`, as long as the one that last had its turn and all it woke
-//     and started have not used up a slice together; else, or if there are none,
-//   - the oldest of those that wait their turn, whichever lane it is in; once the slice is used up
-//     the first of `fresh` and `next` are among them.
+//   - picks from `woken` and from the rest, half of the time each if both have somebody. What comes
+//     from `woken` ends a chain (next line) that is older than a millisecond. Of the rest it picks
+//   - `next`; if the one that last had its turn and all it woke have used up a slice together while
+//     others waited for one, `next` has to yield at its next call, and that ends the chain; else
+//   - the goroutine that the one which leaves has just started, within the same slice (if turns are
+//     short, the newest that nobody has run); else
+//   - the oldest of those that wait their turn, whichever lane it is in.
 // A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the
 // end of `ready`. Once in a millisecond, while all processors are busy, a look also moves the first
 // of its processor's own to `shared`, so that nobody is tied to a processor where more wait than
@@ -38,10 +41,11 @@
 //
 //   G1  It runs within N * slice / P, plus one slice, whether it is new, was woken, yielded, came
 //       back or was paused. Those that wait their turn are served in order; before each of them
-//       what G2 and G3 prefer has one slice at most.
+//       what G2 and G3 prefer has one slice at most, and what G2 prefers no more than half of the
+//       time.
 //   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
-//       another goroutine at most comes before it, then one in two. Beside hogs the monitor borrows
-//       a processor for it after a millisecond (watch.hpp).
+//       another goroutine at most comes before it, then half of the time is for such as it. Beside
+//       hogs the monitor borrows a processor for it after a millisecond (watch.hpp).
 //   G3  Goroutines that wake each other, and a goroutine and the children it starts, share one
 //       slice, measured in time, as one that computes alone has.
 //   G4  Equals make equal progress.
@@ -86,8 +90,9 @@ inline bool has_run(const goroutine* g) noexcept {
 
 // Queues one that keeps its age.
 [[gnu::always_inline]] inline void push(processor& p, ring& r, goroutine* g) noexcept {
-  if (r.full()) [[unlikely]]
-    overflow(p, r);
+  if (r.try_push_back(g)) [[likely]]
+    return;
+  overflow(p, r);
   r.push_back(g);
 }
 
@@ -97,7 +102,7 @@ inline bool has_run(const goroutine* g) noexcept {
   // relaxed: guarded by the seat. hot_store: a store of [W1].
   goroutine* const kicked = p.next.load(std::memory_order_relaxed);
   p.next.store(g, base::hot_store_order);
-  if (kicked != nullptr) push(p, p.ready, kicked);
+  if (kicked != nullptr) p.woken.push_back(kicked);
 }
 
 // Yielded: behind the others.

@@ -80,8 +80,8 @@ void wait_for_turn(machine* m, goroutine* g) noexcept {
   the_counters.resume.add();
 }
 
-// Requires: inside, and its seat given up.
-void pause_or_go_on(machine* m) noexcept {
+// Requires: inside, and its seat given up, on which there was a plea to yield or not.
+void pause_or_go_on(machine* m, bool pleaded) noexcept {
   goroutine* const g = m->g;
   departure left;
   goroutine* successor = nullptr;
@@ -96,8 +96,11 @@ void pause_or_go_on(machine* m) noexcept {
                   p->picks.load(std::memory_order_relaxed) ||
               is_any_idle() || (!others_want(*p) && earliest_timer_hint() > base::now_ns()))) {
     the_counters.preempt_stale.add();
-  } else if (p != nullptr && !has_thread_locked() &&
-             (successor = sched.global.take_tied()) == nullptr) {
+  } else if (!has_thread_locked() &&
+             (p != nullptr ? (successor = sched.global.take_tied()) == nullptr
+                           : m->lent != nullptr)) {
+    // Nobody could go on with the processor; or who has borrowed it would take the last thread.
+
     the_counters.preempt_refused.add();
   } else {
     pauses = true;
@@ -115,7 +118,7 @@ void pause_or_go_on(machine* m) noexcept {
       queue_paused(g);
       // To whom has waited longest; perhaps itself.
       left = after_passing_locked(
-          *p, successor != nullptr ? grant_locked(p, successor) : pass_on_locked(p));
+          *p, successor != nullptr ? grant_turn_locked(p, successor) : pass_on_locked(p));
       the_counters.pause_hog.add();
     } else {
       if (m->lent != nullptr) end_loan_locked(m);
@@ -126,6 +129,7 @@ void pause_or_go_on(machine* m) noexcept {
   if (!pauses && m->p != nullptr) {
     m->is_returned.store(false, std::memory_order_relaxed);
     m->chair.reclaim();
+    if (pleaded) (void)m->chair.ask_to_yield();  // it still has to
   }
   sched.lock.unlock();
   left.finish();
@@ -154,7 +158,8 @@ void preempt(machine* m, const void* ucontext) noexcept {
     report_stall(m, ucontext);
   }
   (void)m->chair.enter();
-  if (give_up_seat(m)) pause_or_go_on(m);
+  bool pleaded = false;
+  if (give_up_seat(m, &pleaded)) pause_or_go_on(m, pleaded);
   m->chair.leave();
 }
 

@@ -11,7 +11,7 @@
 // epoch are atomics only so that a thief may look at them from outside, as hints.
 //
 // Invariants:
-//   I1  front <= back <= front + capacity; both count up for ever (64 bits).
+//   I1  front <= back <= front + capacity; 64 bits, begun in the middle, so neither wraps.
 //   I2  A slot in [front, back) holds a runnable goroutine that is in no other queue.
 //   I3  epoch grows whenever the ring becomes empty, so a thief that sees front and epoch unchanged
 //       over some time knows that the same goroutine has been the oldest all the while.
@@ -48,21 +48,41 @@ class ring {
     store(back_, back + 1);
   }
 
+  // Returns: false, and does nothing, if it is full.
+  bool try_push_back(goroutine* g) noexcept {
+    const std::uint64_t back = load(back_);
+    if (back - load(front_) == capacity) [[unlikely]]
+      return false;
+    slots_[back % capacity] = g;
+    store(back_, back + 1);
+    return true;
+  }
+
+  // For one that is older than all that are there.
+  void push_front(goroutine* g) noexcept {
+    WEFT_ASSERT(!full());
+    const std::uint64_t front = load(front_) - 1;
+    slots_[front % capacity] = g;
+    store(front_, front);
+  }
+
   goroutine* pop_back() noexcept {
     const std::uint64_t back = load(back_);
-    if (back == load(front_)) return nullptr;
+    const std::uint64_t front = load(front_);
+    if (back == front) return nullptr;
     goroutine* const g = slots_[(back - 1) % capacity];
     store(back_, back - 1);
-    if (back - 1 == load(front_)) store(epoch_, load(epoch_) + 1);
+    if (back - 1 == front) store(epoch_, load(epoch_) + 1);
     return g;
   }
 
   goroutine* pop_front() noexcept {
     const std::uint64_t front = load(front_);
-    if (front == load(back_)) return nullptr;
+    const std::uint64_t back = load(back_);
+    if (front == back) return nullptr;
     goroutine* const g = slots_[front % capacity];
     store(front_, front + 1);
-    if (front + 1 == load(back_)) store(epoch_, load(epoch_) + 1);
+    if (front + 1 == back) store(epoch_, load(epoch_) + 1);
     return g;
   }
 
@@ -103,8 +123,9 @@ class ring {
     a.store(v, base::hot_store_order);
   }
 
-  std::atomic<std::uint64_t> front_{0};
-  std::atomic<std::uint64_t> back_{0};
+  static constexpr std::uint64_t middle = std::uint64_t{1} << 62;  // neither end is ever reached
+  std::atomic<std::uint64_t> front_{middle};
+  std::atomic<std::uint64_t> back_{middle};
   std::atomic<std::uint64_t> epoch_{0};
   goroutine* slots_[capacity];
 };

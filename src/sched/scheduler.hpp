@@ -117,7 +117,9 @@ class lock_outside {
 // to ready others, which must not wait for its next turn, and yields another time; it parks, which
 // will do.
 enum class entry : std::uint8_t { any, readies, parks };
-[[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any) noexcept;
+// `has_waited` is set if it had to wait for its turn.
+[[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any,
+                                  bool* has_waited = nullptr) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
   if (!m->chair.enter()) [[unlikely]]
     m = enter_slow(m);
@@ -330,6 +332,8 @@ bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept;
 machine* pass_on_locked(processor* p) noexcept;
 // Gives `p` to the machine that `g` is tied to. The same.
 machine* grant_locked(processor* p, goroutine* g) noexcept;
+// The same for one whose turn it is, whatever else waits on `p`.
+machine* grant_turn_locked(processor* p, goroutine* g) noexcept;
 // The machine waits, perhaps asleep, until somebody has granted it a processor for its goroutine,
 // and holds that then. lie_down() is called if it has to sleep. Returns: the goroutine, or null if
 // the process ends.
@@ -350,11 +354,12 @@ void end_loan_of_locked(processor& p) noexcept;
 // first): the lock. Returns: success.
 bool acquire_locked(machine* m, machine*& to_wake) noexcept;
 bool acquire_processor(machine* m) noexcept;
-// Inside: answers whatever is on the seat's word. Returns: free, taken or stopped.
-std::uint32_t settle_here(machine* m) noexcept;
+// Inside: answers whatever is on the seat's word; `pleaded` is set if that was a plea to yield.
+// Returns: free, taken or stopped.
+std::uint32_t settle_here(machine* m, bool* pleaded = nullptr) noexcept;
 // Inside: nobody can claim the processor any more, which is this machine's to pass on, or has gone
 // already (m->p, under the lock). Returns: false if the process ends.
-bool give_up_seat(machine* m) noexcept;
+bool give_up_seat(machine* m, bool* pleaded = nullptr) noexcept;
 
 // --- preempt.cpp ---------------------------------------------------------------------------------
 

@@ -45,16 +45,15 @@
 //   pending       The owner and the handler wait for the claimer. Others look again later.
 //   yield_please  The owner yields; or parks, which will do. A thief, the monitor and resize claim;
 //                 a claim that fails leaves the plea. The handler gives up.
-//   taken         The owner gets a processor, or queues. A thief robs it, and the monitor and
-//   resize
-//                 retake it, under the scheduler's lock, if it was given back and the owner has not
-//                 noticed. The handler waits for a processor.
+//   taken         The owner gets a processor, or queues. If it was given one back and has not
+//                 noticed, a thief robs that, and the monitor and resize retake it, under the
+//                 scheduler's lock. The handler waits for a processor.
 //   stopped       The owner stays there; the handler returns. Nobody else comes.
 //
-// Blocking, and the time that passes, leave the word as it is: that is what makes the columns of
-// those who come from outside matter. A claim fails while the owner is inside; then it is about to
-// see the word. A timer that is due, a loan and a resize are claims. A processor that was lent, or
-// that waits for a thread which does not come, is on no seat: handoff.cpp, idle.cpp.
+// Blocking, and the time that passes, leave the word as it is: so what those do who come
+// from outside has to be right for each. A claim fails while the owner is inside; then it is about
+// to see the word. A timer that is due, a loan and a resize are claims. A processor that was lent,
+// or that waits for a thread which does not come, is on no seat: handoff.cpp, idle.cpp.
 //
 // Invariants:
 //   I1  What the processor owns is touched only by its machine while inside == 1 and word was free

@@ -156,7 +156,7 @@ void goroutine_main(void*) {
   run_goroutines();
 }
 
-machine* enter_slow(machine* m, entry then) noexcept {
+machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
   for (;;) {
     const std::uint32_t word = m->chair.settle();
     switch (seat::kind_of(word)) {
@@ -168,7 +168,10 @@ machine* enter_slow(machine* m, entry then) noexcept {
       case seat::yield_please:
         if (then == entry::readies) return m;
         if (!m->chair.accept(word)) break;
-        if (then == entry::parks) return m;
+        if (then == entry::parks) {
+          m->p->until_look = 1;  // others get their turn
+          return m;
+        }
         if (the_scheduler.stopping.load(std::memory_order_relaxed)) return m;
         count_pick(*m->p);
         if (!pass_turn(m)) return m;
@@ -189,6 +192,7 @@ machine* enter_slow(machine* m, entry then) noexcept {
         // is_hog: written under the lock, which acquire_processor() has had since.
         inject(m->is_hog ? global_queue::from::shared : global_queue::from::woken, g);
         leave_for(m, g, nullptr);
+        if (has_waited != nullptr) *has_waited = true;
         return this_machine();
       }
       case seat::stopped:

@@ -6,6 +6,7 @@
 #include "sched/counters.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 namespace weft::sched {
@@ -32,6 +33,12 @@ constexpr std::int64_t poll_sleeps = 2;
 constexpr int computes = -2;  // in the place of a system call
 constexpr std::int64_t patience = 3;
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
+
+// Whether a loan would find a thread.
+bool has_spare_hint(std::int64_t now) noexcept {
+  const std::lock_guard hold(sched.lock);
+  return sched.spare_count != 0 || now >= sched.refused_until_ns.load(std::memory_order_relaxed);
+}
 
 // Somebody takes care of what waits.
 bool somebody_is_free() noexcept { return is_any_idle() || sched.idle.searching_hint() != 0; }
@@ -208,7 +215,8 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
       out_.moved = true;
       if (!s.is_hog) out_.all_stuck = false;
       // Turns have become longer than they were when it decided when to look next.
-      if (now - p.clock_ns.load(std::memory_order_relaxed) > unlooked_ns && others_want(p) &&
+      if (p.look_gap.load(std::memory_order_relaxed) > 1 &&
+          now - p.clock_ns.load(std::memory_order_relaxed) > unlooked_ns && others_want(p) &&
           m->chair.ask_to_yield()) {
         the_counters.yield_asked.add();
       }
@@ -265,10 +273,14 @@ void watch::lend(std::int64_t now) noexcept {
     return;
   }
   sight& s = sights_[longest_->index];
-  if (now - s.since_ns < lend_ns && !s.is_hog) {
-    again_at(s.since_ns + lend_ns);
+  // Who was woken like those that wait has a turn like others (order.hpp, G2).
+  const bool is_worlds = !longest_->world_first.load(std::memory_order_relaxed);
+  const std::int64_t enough = is_worlds ? sched.slice_ns.load(std::memory_order_relaxed) : lend_ns;
+  if (now - s.since_ns < enough && !s.is_hog) {
+    again_at(s.since_ns + enough);
     return;
   }
+  if (!has_spare_hint(now)) return;
   s.who->runs_since_ns = s.since_ns;
   if (!retake(*longest_, detach_cause::loan)) return;
   out_.acted = true;

@@ -195,8 +195,8 @@ TEST_F(preempt, hogs_and_others_each_get_a_share) {
   EXPECT_GT(turns[1].load(), 0u);
 }
 
-// Beyond 256 paused ones hogs go on as threads; all of them end.
-TEST_F(preempt, more_hogs_than_can_be_paused) {
+// Each paused hog keeps its thread: there may be hundreds, and all of them end.
+TEST_F(preempt, hundreds_of_hogs_are_paused) {
   const procs_scope one(1);
   weft::wait_group all;
   std::atomic<int> done{0};
@@ -210,16 +210,11 @@ TEST_F(preempt, more_hogs_than_can_be_paused) {
       ++done;
     });
   }
-  std::uint64_t most = 0;
   weft::run([&] {
-    while (done < n) {
-      weft::this_goroutine::sleep_for(5ms);
-      most = std::max(most, stats()["machines.paused"]);
-    }
+    while (done < n) weft::this_goroutine::sleep_for(5ms);
   });
   all.wait();
   EXPECT_EQ(done, n);
-  EXPECT_LE(most, 256u);
 }
 
 TEST_F(preempt, errno_is_left_alone) {
