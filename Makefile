@@ -8,7 +8,7 @@ NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-ci run test test-debug test-asan test-tsan test-aarch64 test-aarch64-core \
-	test-clang fuzz bench format format-check tidy clean
+	test-clang fuzz torture bench format format-check tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ fuzz: setup-ci ## feed the HTTP server random bytes for FUZZ_SECONDS (60)
 	cd build/fuzz && tests/fuzz/http_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=8192 \
 		-rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -verbosity=1 \
 		corpus/http $(CURDIR)/tests/fuzz/corpus/http
+
+# New random programs each time; one that fails is printed with the line that runs it again.
+SECONDS ?= 60
+torture: setup-ci ## run random programs with weft and with Go for SECONDS (60), and compare
+	$(call build,release,weft_torture)
+	tests/torture/run --seconds $(SECONDS) $(ARGS)
 
 bench: setup ## measure weft beside other runtimes
 	$(call build,release)
