@@ -271,24 +271,43 @@ void overflow(processor& p, ring& r) noexcept {
 
 namespace {
 
+// G2: half of the time is for what was woken: as long as the turn that it comes after, and then as
+// long for the others as it took.
+goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
+  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
+  const auto as_long_as = [&](std::int64_t since_ns) {
+    return now + std::clamp(now - since_ns, look_period_ns, slice_ns);
+  };
+  const bool is_worlds = !p.is_others_time.load(std::memory_order_relaxed);
+  if (p.woken.empty() && the_scheduler.global.size_hint(from::woken) == 0) {
+    p.is_others_time.store(true, std::memory_order_relaxed);
+    p.world_until_ns = 0;  // who comes next need not wait
+    return nullptr;
+  }
+  if (is_worlds && now >= p.world_until_ns) {
+    p.is_others_time.store(true, std::memory_order_relaxed);
+    p.world_until_ns = as_long_as(p.world_since_ns);
+    return nullptr;
+  }
+  if (!is_worlds && now < p.world_until_ns) return nullptr;
+  goroutine* const g = take_woken(p);
+  if (g != nullptr && !is_worlds) {
+    p.is_others_time.store(false, std::memory_order_relaxed);
+    p.world_since_ns = now;
+    p.world_until_ns = as_long_as(last_look);
+    end_old_chain(p, now);
+  }
+  return g;
+}
+
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
-  const bool is_new = p.world_first.load(std::memory_order_relaxed);
-  if (is_new || now < p.world_until_ns) {
-    if (goroutine* const g = take_woken(p)) {
-      if (is_new) {
-        // As long as the turn before, so that half of the time is for each.
-        const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
-        p.world_until_ns = now + std::clamp(now - last_look, look_period_ns, slice_ns);
-        p.world_first.store(false, std::memory_order_relaxed);
-        end_old_chain(p, now);
-      }
-      return g;
-    }
+  if (goroutine* const g = choose_woken(p, now, last_look)) return g;
+  if (goroutine* const g = choose_in_turn(p, now, last_look)) {
+    if (!p.woken.empty()) p.until_look = 1;  // between two looks those would go first
+    return g;
   }
-  p.world_first.store(true, std::memory_order_relaxed);
-  if (goroutine* const g = choose_in_turn(p, now, last_look)) return g;
   if (goroutine* const g = take_woken(p)) return g;
   return pick_global(p);
 }

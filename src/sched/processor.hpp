@@ -74,15 +74,17 @@ struct alignas(64) processor {
   std::atomic<std::int64_t> clock_ns{0};   // the last look; the monitor reads it
   std::uint64_t looked_picks = 0;          // `picks` then
   bool turn_was_long = false;              // what the last look found
-  // Whose turn it is, at the next look: `woken`, or the others. The monitor reads a hint.
-  std::atomic<bool> world_first{true};
-  std::int64_t world_until_ns = 0;  // until then `woken` goes first all the same
-  std::int64_t chain_ns = 0;        // when a look last picked one that `next` did not lead to
-  std::int64_t turn_ns = 0;         // when a look last picked one that had waited its turn
-  std::int64_t gift_ns = 0;         // when it last gave a goroutine to all processors
-  std::uint32_t timers_turn = 0;    // whose timers a look runs beside its own
-  std::size_t overflow_owed = 0;    // goroutines it let overflow and has not taken back
-  std::int64_t lock_wait_ns = 0;    // spent waiting for channels that others were using
+  // Whether it is not the time of `woken` now, since when it is, and until when. The monitor reads
+  // the first as a hint.
+  std::atomic<bool> is_others_time{true};
+  std::int64_t world_since_ns = 0;
+  std::int64_t world_until_ns = 0;
+  std::int64_t chain_ns = 0;      // when a look last picked one that `next` did not lead to
+  std::int64_t turn_ns = 0;       // when a look last picked one that had waited its turn
+  std::int64_t gift_ns = 0;       // when it last gave a goroutine to all processors
+  std::uint32_t timers_turn = 0;  // whose timers a look runs beside its own
+  std::size_t overflow_owed = 0;  // goroutines it let overflow and has not taken back
+  std::int64_t lock_wait_ns = 0;  // spent waiting for channels that others were using
   stack::cache stacks;
   base::random random;
   ring ready;

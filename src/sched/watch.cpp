@@ -274,7 +274,7 @@ void watch::lend(std::int64_t now) noexcept {
   }
   sight& s = sights_[longest_->index];
   // Who was woken like those that wait has a turn like others (order.hpp, G2).
-  const bool is_worlds = !longest_->world_first.load(std::memory_order_relaxed);
+  const bool is_worlds = !longest_->is_others_time.load(std::memory_order_relaxed);
   const std::int64_t enough = is_worlds ? sched.slice_ns.load(std::memory_order_relaxed) : lend_ns;
   if (now - s.since_ns < enough && !s.is_hog) {
     again_at(s.since_ns + enough);
