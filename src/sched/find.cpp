@@ -198,7 +198,7 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
     seen.woken_mark = woken.back;
     seen.woken_since_ns = now;
   }
-  if (ready.front >= seen.ready_mark) {  // the same
+  if (ready.front >= seen.ready_mark) {  // all ready ones that were there at the mark have gone
     seen.ready_mark = ready.back;
     seen.ready_since_ns = now;
   }

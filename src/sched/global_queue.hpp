@@ -115,8 +115,8 @@ class global_queue {
   struct queue {
     goroutine_list list;                              // guarded by lock_
     std::atomic<std::size_t> size{0};                 // [W1] written under lock_
-    std::atomic<std::int64_t> since_ns{base::never};  // the same, relaxed: a hint
-    std::atomic<std::uint64_t> taken{0};              // the same
+    std::atomic<std::int64_t> since_ns{base::never};  // written under lock_; relaxed: a hint
+    std::atomic<std::uint64_t> taken{0};              // written under lock_
 
     void count_locked() noexcept {
       size.store(list.size(), std::memory_order_seq_cst);  // [W1]

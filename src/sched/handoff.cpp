@@ -160,7 +160,7 @@ machine* pass_on_locked(processor* p) noexcept {
           sched.global.since_hint(global_queue::from::overflow)) {
     goroutine* const g = sched.global.take_one(global_queue::from::shared);
     if (g != nullptr && is_tied(g)) return grant_turn_locked(p, g);
-    if (g != nullptr) push(*p, p->ready, g);  // somebody was faster
+    if (g != nullptr) push(*p, p->ready, g);  // another processor took the tied one first
   }
   if (is_urgent || others_want(*p)) return staff_searching_locked(p);
   add_idle_locked(p, processor::idleness::listening);

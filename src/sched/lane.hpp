@@ -35,7 +35,7 @@ class lane {
     back_.store(back_.load(std::memory_order_relaxed) + 1, base::hot_store_order);
   }
 
-  // Not inlined: whoever finds it empty, which is nearly always, pays for two instructions only.
+  // Not inlined: a pick that finds the lane empty, as nearly all do, costs two instructions only.
   [[gnu::noinline]] goroutine* pop_front() noexcept {
     goroutine* const g = list_.pop_front();
     if (g != nullptr) {

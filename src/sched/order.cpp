@@ -2,7 +2,6 @@
 #include "sched/order.hpp"
 
 #include "base/clock.hpp"
-#include "sched/counters.hpp"
 #include "sched/poller.hpp"
 #include "sched/switch.hpp"
 
@@ -168,7 +167,7 @@ goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   return g != nullptr ? g : p.ready.pop_front();
 }
 
-// Whether somebody has waited for a slice while others, who had their turn, have used up one.
+// Whether a queued goroutine has waited for a slice, and the chain that runs has used up one.
 bool is_slice_over(const processor& p, std::int64_t now) noexcept {
   const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
   if (now - p.turn_ns < slice_ns) return false;
@@ -347,7 +346,7 @@ bool pass_turn(machine* m) noexcept {
   goroutine* const next = look(p);
   if (next == nullptr) return false;
   mark_runnable(g);
-  // There was nobody else to give.
+  // The look found no queued goroutine to give away, so the one that yields goes round itself.
   const bool gives = is_gift_due(p, p.clock_ns.load(std::memory_order_relaxed));
   if (gives) p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
   if (gives || (p.turn_was_long && the_scheduler.procs.load(std::memory_order_relaxed) != 1)) {

@@ -157,7 +157,7 @@ bool arm_timer(timer& t, std::int64_t when_ns) noexcept;
 goroutine* search(machine* m) noexcept;
 // Answers a thief's question, at an entry into the runtime.
 void hand_over(machine* m, std::uint32_t thief) noexcept;
-// The same, by one who has accepted it for the owner: there is nothing.
+// Tells the thief that there is nothing. The caller has accepted its question for the owner.
 void turn_away(std::uint32_t thief) noexcept;
 // Moves all of a processor's goroutines to the global queue. Requires: the right to touch it.
 void drain(processor& p) noexcept;
@@ -168,9 +168,9 @@ bool others_want(const processor& p) noexcept;
 // Whether a processor is idle that has, or could have, a thread. A hint, or under the lock.
 bool is_any_idle() noexcept;
 bool work_waits_hint() noexcept;
-// Whether somebody waits whom any processor may run, and should at once if it is idle.
+// Whether a goroutine waits that an idle processor should run at once, whichever it is.
 bool is_anyones_work_hint() noexcept;
-// Whether a timer or the world has woken somebody who has no processor (order.hpp, G2).
+// Whether a timer is due, or a goroutine that the world woke has no processor (order.hpp, G2).
 bool is_urgent_hint(std::int64_t now_ns) noexcept;
 std::int64_t earliest_timer_hint() noexcept;
 // Fires what is due on any processor.
@@ -185,9 +185,9 @@ void wake_one(machine* m) noexcept;
   if (the_scheduler.idle.should_wake()) [[unlikely]]
     wake_one(m);
 }
-// From a place without a processor: puts `g` into a global queue and wakes somebody.
+// From a place without a processor: puts `g` into a global queue and wakes an idle processor.
 void inject(global_queue::from lane, goroutine* g) noexcept;
-// Somebody is to look for work at once, also if it dozes.
+// Wakes an idle processor, also a dozing one, to look for work at once.
 void wake_somebody() noexcept;
 
 // The monitor is to look whether anybody can still run (deadlock.cpp). Called by each thread that
@@ -332,7 +332,7 @@ bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept;
 machine* pass_on_locked(processor* p) noexcept;
 // Gives `p` to the machine that `g` is tied to. The same.
 machine* grant_locked(processor* p, goroutine* g) noexcept;
-// The same for one whose turn it is, whatever else waits on `p`.
+// Like grant_locked(), for a goroutine whose turn it is. What was woken on `p` becomes global.
 machine* grant_turn_locked(processor* p, goroutine* g) noexcept;
 // The machine waits, perhaps asleep, until somebody has granted it a processor for its goroutine,
 // and holds that then. lie_down() is called if it has to sleep. Returns: the goroutine, or null if

@@ -260,7 +260,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   if (wanted) preempt(p, s, now);
 }
 
-// A timer is due, or the world has woken somebody, and nobody has time for it.
+// A timer is due, or the world has woken a goroutine, and no processor is free for it.
 void watch::lend(std::int64_t now) noexcept {
   const std::int64_t timer = earliest_timer_hint();
   if (timer <= now && sched.idle_count.load(std::memory_order_relaxed) != 0) {

@@ -9,7 +9,7 @@
 //   after 100 us  its thread's CPU clock stands still and the kernel says that it sleeps: take it.
 //                 The clock alone would also catch threads that wait for a core. Calls that block
 //                 come in bursts: within a millisecond of the last one the kernel's word is enough.
-//   after 0.3 ms  it has used less than half of that and goes to sleep again and again: the same
+//   after 0.3 ms  it has used less than half of that and goes to sleep again and again: take it
 //   after 1 ms    a timer or an event has woken somebody: borrow the processor, of whoever has
 //                 computed longest. From one that has been paused before, at once
 //   half a slice  arm its thread's CPU timer for the rest (preempt.cpp)
