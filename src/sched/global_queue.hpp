@@ -87,13 +87,24 @@ class global_queue {
   // Takes the first goroutine that has its thread waiting for it (paused, or bound). Returns: null
   // if there is none. Slow.
   goroutine* take_tied() noexcept {
+    if (goroutine* const g = take_first(from::shared, is_tied)) return g;
+    return take_first(from::woken, is_tied);
+  }
+  // The same for the first of `which` for which `is_wanted` holds.
+  goroutine* take_first(from which, bool (*is_wanted)(const goroutine*)) noexcept {
     const std::lock_guard hold(lock_);
-    for (queue* const q : {&shared_, &woken_}) {
-      goroutine* const g = take_tied_from(q->list);
-      q->count_locked();
-      if (g != nullptr) return g;
+    queue& q = of(which);
+    goroutine* found = nullptr;
+    for (std::size_t n = q.list.size(); n != 0; --n) {
+      goroutine* const g = q.list.pop_front();
+      if (found == nullptr && is_wanted(g)) {
+        found = g;
+      } else {
+        q.list.push_back(g);
+      }
     }
-    return nullptr;
+    q.count_locked();
+    return found;
   }
 
   std::size_t size_hint(from which) const noexcept {
@@ -130,19 +141,6 @@ class global_queue {
   }
   const queue& of(from which) const noexcept {
     return which == from::woken ? woken_ : which == from::shared ? shared_ : overflow_;
-  }
-
-  static goroutine* take_tied_from(goroutine_list& list) noexcept {
-    goroutine* found = nullptr;
-    for (std::size_t n = list.size(); n != 0; --n) {
-      goroutine* const g = list.pop_front();
-      if (found == nullptr && is_tied(g)) {
-        found = g;
-      } else {
-        list.push_back(g);
-      }
-    }
-    return found;
   }
 
   base::spin_lock lock_;

@@ -217,8 +217,7 @@ machine* staff_locked(processor* p) noexcept {
     hold_locked(m, p);
     return m;
   }
-  if (!sched.has_starter ||
-      base::now_ns() < sched.refused_until_ns.load(std::memory_order_relaxed)) {
+  if (!sched.has_starter || is_refused_threads()) {
     sched.idle.end_search();
     return idle_without_thread_locked(p);
   }
@@ -237,12 +236,17 @@ machine* staff_locked(processor* p) noexcept {
 bool has_thread_locked() noexcept {
   if (sched.spare_count > 1) return true;  // one is kept for what is urgent
   return sched.has_starter && sched.machines < machines_max - spare_reserve &&
-         base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed);
+         !is_refused_threads();
 }
 
 bool has_thread_hint() noexcept {
   const std::lock_guard hold(sched.lock);
   return has_thread_locked();
+}
+
+bool has_spare_hint() noexcept {
+  const std::lock_guard hold(sched.lock);
+  return sched.spare_count != 0 || !is_refused_threads();
 }
 
 bool remove_starting_locked(processor* p) noexcept {

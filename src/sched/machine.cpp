@@ -326,20 +326,22 @@ void make_numb(processor* p, int error) noexcept {
   suspect_deadlock();
 }
 
+// Whether a thread is missing: for a processor, or in the reserve, unless it is too early to ask
+// for that again.
+bool is_thread_wanted(std::int64_t now) noexcept {
+  const std::lock_guard hold(sched.lock);
+  if (sched.starting_count > sched.threads_coming) return true;
+  return sched.needs_reserve &&
+         sched.spare_count + sched.threads_coming < spare_reserve + sched.starting_count &&
+         now >= sched.refused_until_ns.load(std::memory_order_relaxed);
+}
+
 void* starter_main(void*) {
   base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
   std::int64_t patience = refused_min_ns;
   for (;;) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
-    for (;;) {
-      sched.lock.lock();
-      const bool wanted =
-          sched.starting_count > sched.threads_coming ||
-          (sched.needs_reserve &&
-           sched.spare_count + sched.threads_coming < spare_reserve + sched.starting_count &&
-           base::now_ns() >= sched.refused_until_ns.load(std::memory_order_relaxed));
-      sched.lock.unlock();
-      if (!wanted) break;
+    while (is_thread_wanted(base::now_ns())) {
       if (const int error = start_machine()) {
         sched.refused_until_ns.store(base::now_ns() + patience, std::memory_order_relaxed);
         patience = std::min(2 * patience, refused_max_ns);
@@ -348,10 +350,17 @@ void* starter_main(void*) {
         sched.lock.unlock();
         if (p != nullptr) make_numb(p, error);
       } else {
+        sched.refused_until_ns.store(0, std::memory_order_relaxed);
         patience = refused_min_ns;
       }
     }
-    base::futex_wait(sched.starter_word, seen);
+    const std::int64_t retry_ns = sched.refused_until_ns.load(std::memory_order_relaxed);
+    if (retry_ns == 0) {
+      base::futex_wait(sched.starter_word, seen);
+    } else {
+      base::futex_wait_until(sched.starter_word, seen,
+                             std::max(retry_ns, base::now_ns() + refused_min_ns));
+    }
   }
 }
 

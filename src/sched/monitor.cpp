@@ -240,6 +240,12 @@ void do_rounds(int& quiet_rounds) noexcept {
   quiet_rounds = all_idle_hint() ? quiet_rounds + 1 : 0;
 }
 
+// To what is due already the watch has seen, or has said when to look again.
+std::int64_t next_timer_after(std::int64_t now) noexcept {
+  const std::int64_t earliest = earliest_timer_hint();
+  return earliest > now ? earliest : base::never;
+}
+
 void* monitor_main(void*) {
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   base::ask_for_slice(0, own_slice_ns);
@@ -282,7 +288,7 @@ void* monitor_main(void*) {
       until = std::min({until, now + step.period_ns(), seen.look_again_ns});
       all_stuck = seen.all_stuck;
       is_alone = seen.all_stuck && now - seen.since_ns >= unattended_ns;
-      if (all_stuck) until = std::min(until, earliest_timer_hint());
+      if (all_stuck) until = std::min(until, next_timer_after(now));
       until = std::max(until, now + period_min_ns);
       listens = step.is_long();
       if (listens && !start_listening()) until = now + period_min_ns;
@@ -290,7 +296,7 @@ void* monitor_main(void*) {
     sched.monitor_is_alone.store(all_stuck, std::memory_order_relaxed);
     sched.monitor_until_ns.store(idle ? 0 : until, std::memory_order_seq_cst);
     // A timer that was set before its owner could see the line above.
-    if (all_stuck) until = std::max(std::min(until, earliest_timer_hint()), now + period_min_ns);
+    if (all_stuck) until = std::max(std::min(until, next_timer_after(now)), now + period_min_ns);
     if (deep) {
       sleep_deeply(until);
       step.reset(base::now_ns());

@@ -61,6 +61,7 @@ void note_turn(processor& p, std::int64_t now) noexcept {
   } else if (each * gap < look_period_ns / 2) {
     gap = std::min(gap * 2, gap_max);
   }
+  if (is_refused_threads()) gap = 1;  // choose_for_last_thread() must not be left out
   p.look_gap.store(gap, std::memory_order_relaxed);
   p.until_look = gap;
 }
@@ -221,6 +222,19 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
   return g;
 }
 
+// The kernel refuses threads, and this is the last one that can run what has none. A new goroutine
+// might compute, and never give it back; so those that have begun go first.
+goroutine* choose_for_last_thread(processor& p) noexcept {
+  if (!is_refused_threads()) [[likely]]
+    return nullptr;
+  p.until_look = 1;
+  if (has_spare_hint()) return nullptr;
+  drain(p);
+  goroutine* const g = the_scheduler.global.take_first(from::shared, has_run);
+  work_made(this_machine());  // they were out of sight for a moment
+  return g;
+}
+
 // On a borrowed processor only what is urgent runs, and what that wakes.
 goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
   p.until_look = 1;
@@ -303,6 +317,7 @@ goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexce
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;
+  if (goroutine* const g = choose_for_last_thread(p)) return g;
   if (goroutine* const g = choose_in_turn(p, now, last_look)) {
     if (!p.woken.empty()) p.until_look = 1;  // between two looks those would go first
     return g;

@@ -65,7 +65,7 @@ struct scheduler {
   std::atomic<std::uint32_t> cores{1};             // written once, at the start
   bool has_starter = false;                        // guarded by lock
   bool needs_reserve = false;                      // guarded by lock: of spare threads
-  std::atomic<std::int64_t> refused_until_ns{0};   // the kernel has refused a thread; try then
+  std::atomic<std::int64_t> refused_until_ns{0};   // the kernel refuses threads: when to try again
   std::atomic<std::uint32_t> starter_word{0};      // futex: bumped when `starting` is not empty
   std::atomic<std::uint32_t> monitor_word{0};      // futex: what the monitor does (monitor.cpp)
   std::atomic<std::int64_t> monitor_until_ns{0};   // when it is going to look again
@@ -273,9 +273,15 @@ machine* dismiss_sleeper_locked(processor* p) noexcept;
 // Pairs an idle processor with a thread: one that sleeps with it, a spare one, or a new one.
 // Requires: the lock; p is out of the idle list. Returns: whom to wake after unlocking, or null.
 machine* staff_locked(processor* p) noexcept;
+// Whether the kernel has refused the last thread it was asked for.
+inline bool is_refused_threads() noexcept {
+  return the_scheduler.refused_until_ns.load(std::memory_order_relaxed) != 0;
+}
 // Whether there is a thread, or can be one, for a processor that leaves a hog.
 bool has_thread_locked() noexcept;
 bool has_thread_hint() noexcept;
+// The same for a processor that is lent: the last spare one will do.
+bool has_spare_hint() noexcept;
 // Takes one that waits for a new thread, or that one. Require: the lock. Return: null, or false, if
 // there is none. The search counted for it goes to the caller.
 processor* take_starting_locked() noexcept;

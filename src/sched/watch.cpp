@@ -6,7 +6,6 @@
 #include "sched/counters.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 namespace weft::sched {
@@ -33,12 +32,6 @@ constexpr std::int64_t poll_sleeps = 2;
 constexpr int computes = -2;  // in the place of a system call
 constexpr std::int64_t patience = 3;
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
-
-// Whether a loan would find a thread.
-bool has_spare_hint(std::int64_t now) noexcept {
-  const std::lock_guard hold(sched.lock);
-  return sched.spare_count != 0 || now >= sched.refused_until_ns.load(std::memory_order_relaxed);
-}
 
 // Somebody takes care of what waits.
 bool somebody_is_free() noexcept { return is_any_idle() || sched.idle.searching_hint() != 0; }
@@ -280,7 +273,7 @@ void watch::lend(std::int64_t now) noexcept {
     again_at(s.since_ns + enough);
     return;
   }
-  if (!has_spare_hint(now)) return;
+  if (!has_spare_hint()) return again_at(now + lend_ns);
   s.who->runs_since_ns = s.since_ns;
   if (!retake(*longest_, detach_cause::loan)) return;
   out_.acted = true;
