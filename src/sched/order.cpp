@@ -40,10 +40,14 @@ void keep_older(processor& p, goroutine_list& list) noexcept {
   while (n != 0) p.ready.push_front(all[--n]);
 }
 
+// The one that was woken first, here or elsewhere.
 goroutine* take_woken(processor& p) noexcept {
-  if (goroutine* const g = p.woken.pop_front()) return g;
-  if (the_scheduler.global.size_hint(from::woken) == 0) return nullptr;
-  return the_scheduler.global.take_one(from::woken);
+  global_queue& global = the_scheduler.global;
+  if (global.size_hint(from::woken) != 0 &&
+      global.since_hint(from::woken) <= since(p.woken.front())) {
+    if (goroutine* const g = global.take_one(from::woken)) return g;
+  }
+  return p.woken.pop_front();
 }
 
 // How long picks take, so when to look again.
@@ -168,14 +172,18 @@ goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   return g != nullptr ? g : p.ready.pop_front();
 }
 
+// Since when the oldest of those that wait their turn waits.
+std::int64_t oldest_in_turn(const processor& p) noexcept {
+  const global_queue& global = the_scheduler.global;
+  return std::min(
+      {oldest_here(p), global.since_hint(from::shared), global.since_hint(from::overflow)});
+}
+
 // Whether a queued goroutine has waited for a slice, and the chain that runs has used up one.
 bool is_slice_over(const processor& p, std::int64_t now) noexcept {
   const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
   if (now - p.turn_ns < slice_ns) return false;
-  const global_queue& global = the_scheduler.global;
-  const std::int64_t oldest =
-      std::min({since(p.ready.peek_front()), since(p.fresh.peek_front()),
-                global.since_hint(from::shared), global.since_hint(from::overflow)});
+  const std::int64_t oldest = oldest_in_turn(p);
   return oldest != base::never && now - oldest >= slice_ns;
 }
 
@@ -284,8 +292,15 @@ void overflow(processor& p, ring& r) noexcept {
 
 namespace {
 
+// Whether the first of those that were woken has waited for longer than any other.
+bool is_woken_oldest(const processor& p) noexcept {
+  const std::int64_t woken =
+      std::min(since(p.woken.front()), the_scheduler.global.since_hint(from::woken));
+  return woken < std::min(oldest_in_turn(p), since(p.next.load(std::memory_order_relaxed)));
+}
+
 // G2: half of the time is for what was woken: as long as the turn that it comes after, and then as
-// long for the others as it took.
+// long for the others as it took; and more as long as it has waited for longer than they.
 goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
   const auto as_long_as = [&](std::int64_t since_ns) {
@@ -297,12 +312,14 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
     p.world_until_ns = 0;  // who comes next need not wait
     return nullptr;
   }
-  if (is_worlds && now >= p.world_until_ns) {
-    p.is_others_time.store(true, std::memory_order_relaxed);
-    p.world_until_ns = as_long_as(p.world_since_ns);
+  const bool is_over = now >= p.world_until_ns;
+  if (is_worlds == is_over && !is_woken_oldest(p)) {
+    if (is_worlds) {
+      p.is_others_time.store(true, std::memory_order_relaxed);
+      p.world_until_ns = as_long_as(p.world_since_ns);
+    }
     return nullptr;
   }
-  if (!is_worlds && now < p.world_until_ns) return nullptr;
   goroutine* const g = take_woken(p);
   if (g != nullptr && !is_worlds) {
     p.is_others_time.store(false, std::memory_order_relaxed);

@@ -24,8 +24,9 @@
 // each pick is one if turns are longer than that. If it misjudged, the monitor asks for it
 // (watch.cpp). In this order a look
 //   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
-//   - picks from `woken` and from the rest, half of the time each if both have somebody. What comes
-//     from `woken` ends a chain (next line) that is older than a millisecond. Of the rest it picks
+//   - picks from `woken` and from the rest, half of the time each if both have somebody; from
+//     `woken` as long as the first one there has waited for longest of all. What comes from `woken`
+//     ends a chain (next line) that is older than a millisecond. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
 //     others waited for one, `next` has to yield at its next call, and that ends the chain; else
 //   - the goroutine that the one which leaves has just started, within the same slice (if turns are
@@ -40,9 +41,9 @@
 // goroutine that can run:
 //
 //   G1  It runs within N * slice / P, plus one slice, whether it is new, was woken, yielded, came
-//       back or was paused. Those that wait their turn are served in order; before each of them
-//       what G2 and G3 prefer has one slice at most, and what G2 prefers no more than half of the
-//       time.
+//       back or was paused; and within twice that if what G2 prefers wants half of the time. Those
+//       that wait their turn are served in order; before each of them what G2 and G3 prefer has one
+//       slice at most, and what G2 prefers no more than half of the time.
 //   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
 //       another goroutine at most comes before it, then half of the time is for such as it. Beside
 //       hogs the monitor borrows a processor for it after a millisecond (watch.hpp).

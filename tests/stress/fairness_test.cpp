@@ -192,9 +192,14 @@ class fairness : public test::stress_test {
     }
   }
 
-  // How much longer something may take than it should, on a machine with that noise.
-  static steady::duration allowed(steady::duration limit, const noise_meter& noise) {
-    return slowness * limit + 2 * noise.worst();
+  // Expects that no wait was longer than `limit` and what the machine's noise adds, but for two
+  // that may be the machine's own (lateness.hpp).
+  static void expect_waits_within(steady::duration limit, std::vector<steady::duration> waits,
+                                  const noise_meter& noise) {
+    const test::lateness late(std::move(waits));
+    std::printf("waits of up to %ld us, but for two %ld us\n", in_us(late.worst),
+                in_us(late.third_worst));
+    EXPECT_LE(late.third_worst, slowness * limit + 2 * noise.worst());
   }
 };
 
@@ -487,18 +492,17 @@ TEST_F(fairness, a_pair_shares_one_slice) {
   max_procs(1);
   crowd pair;
   pair.add_pairs(1, 5ms);
-  steady::duration longest_wait{};
+  std::vector<steady::duration> waits;
   run([&] {
     const auto begin = steady::now();
     for (auto last = begin; last - begin < 700ms;) {
       this_goroutine::yield();
       const auto now = steady::now();
-      longest_wait = std::max(longest_wait, now - last);
+      if (now - last > 1ms) waits.push_back(now - last);
       last = now;
     }
   });
-  std::printf("the third waited for up to %ld us\n", in_us(longest_wait));
-  EXPECT_LE(longest_wait, allowed(30ms, noise));
+  expect_waits_within(30ms, waits, noise);
 }
 
 // Code that polls with short sleeps neither computes for a slice nor blocks for long. It keeps its
@@ -511,21 +515,20 @@ TEST_F(fairness, one_that_polls_with_short_sleeps_does_not_keep_its_processor) {
   all.go([&] {
     while (!stop) ::usleep(50);
   });
-  steady::duration longest_wait{};
+  std::vector<steady::duration> waits;
   run([&] {
     const auto begin = steady::now();
     for (auto last = begin; last - begin < 1500ms;) {
       compute_for(20us);
       this_goroutine::yield();
       const auto now = steady::now();
-      longest_wait = std::max(longest_wait, now - last);
+      if (now - last > 1ms) waits.push_back(now - last);
       last = now;
     }
   });
   stop = true;
   all.wait();
-  std::printf("the other waited for up to %ld us\n", in_us(longest_wait));
-  EXPECT_LE(longest_wait, allowed(45ms, noise));
+  expect_waits_within(45ms, waits, noise);
 }
 
 // A goroutine that has computed for a slice has been asked to yield, and then blocks in the kernel
@@ -558,7 +561,7 @@ class a_call_after_a_slice : public fairness {
 
 TEST_F(a_call_after_a_slice, does_not_delay_those_in_its_queue) {
   const noise_meter noise;
-  steady::duration worst{};
+  std::vector<steady::duration> waits;
   for (int round = 0; round < 20; ++round) {
     steady::time_point called;
     std::vector<steady::time_point> ran(5);
@@ -571,16 +574,15 @@ TEST_F(a_call_after_a_slice, does_not_delay_those_in_its_queue) {
           called = steady::now();
           ::usleep(120'000);
         });
-    worst = std::max(worst, *std::ranges::max_element(ran) - called);
+    waits.push_back(*std::ranges::max_element(ran) - called);
   }
-  std::printf("the last of those in the queue ran up to %ld us after the call\n", in_us(worst));
-  EXPECT_LE(worst, allowed(20ms, noise));
+  expect_waits_within(20ms, waits, noise);
 }
 
 // The same if it waits for one of them. Nothing but the runtime can end that.
 TEST_F(a_call_after_a_slice, may_wait_for_one_in_its_queue) {
   const noise_meter noise;
-  steady::duration worst{};
+  std::vector<steady::duration> waits;
   for (int round = 0; round < 100; ++round) {
     std::mutex mutex;
     std::condition_variable changed;
@@ -599,12 +601,11 @@ TEST_F(a_call_after_a_slice, may_wait_for_one_in_its_queue) {
           std::unique_lock hold(mutex);
           // Ends after a while, because a test that fails says more than one that hangs.
           changed.wait_for(hold, 2s, [&] { return is_done; });
-          worst = std::max(worst, steady::now() - called);
+          waits.push_back(steady::now() - called);
         });
-    if (worst > 1s) break;
+    ASSERT_LT(waits.back(), 1s) << "nobody ended the wait";
   }
-  std::printf("the call took up to %ld us\n", in_us(worst));
-  EXPECT_LE(worst, allowed(20ms, noise));
+  expect_waits_within(20ms, waits, noise);
 }
 
 }  // namespace
