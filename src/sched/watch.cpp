@@ -273,6 +273,14 @@ void watch::lend(std::int64_t now) noexcept {
     again_at(s.since_ns + enough);
     return;
   }
+  // Each loan begins the watch anew, so loans that come often would keep it from being noticed that
+  // the thread has gone to sleep.
+  const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
+  if (base::activity_of(thread) == base::thread_activity::sleeps) {
+    last_block_ns_ = now;
+    if (retake(*longest_, detach_cause::blocked)) out_.acted = true;
+    return;
+  }
   if (!has_spare_hint()) return again_at(now + lend_ns);
   s.who->runs_since_ns = s.since_ns;
   if (!retake(*longest_, detach_cause::loan)) return;

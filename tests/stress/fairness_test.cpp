@@ -613,6 +613,35 @@ TEST_F(a_call_after_a_slice, does_not_delay_those_in_its_queue) {
   expect_waits_within(20ms, waits, noise);
 }
 
+// The same on one processor, beside one that a timer wakes more often than it takes to notice that
+// a thread has gone to sleep.
+TEST_F(a_call_after_a_slice, is_noticed_beside_a_ticker) {
+  const noise_meter noise;
+  max_procs(1);
+  std::atomic<bool> stop{false};
+  wait_group ticker;
+  ticker.go([&stop] {
+    while (!stop) this_goroutine::sleep_for(500us);
+  });
+  std::vector<steady::duration> waits;
+  for (int round = 0; round < 20; ++round) {
+    steady::time_point called;
+    steady::time_point ran;
+    wait_group all;
+    all.go([&] {
+      all.go([&ran] { ran = steady::now(); });
+      compute_for(3ms);
+      called = steady::now();
+      ::usleep(100'000);
+    });
+    all.wait();
+    waits.push_back(ran - called);
+  }
+  stop = true;
+  ticker.wait();
+  expect_waits_within(10ms, waits, noise);
+}
+
 // The same if it waits for one of them. Nothing but the runtime can end that.
 TEST_F(a_call_after_a_slice, may_wait_for_one_in_its_queue) {
   const noise_meter noise;
