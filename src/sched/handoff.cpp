@@ -100,7 +100,11 @@ counter& counter_of(detach_cause why) noexcept {
 machine* after_detach_locked(machine* m, processor& p, detach_cause why) noexcept {
   m->p = nullptr;
   m->last_p = &p;
-  m->is_hog = why == detach_cause::hog || why == detach_cause::loan;
+  // Who lends may have computed for a moment only.
+  const std::int64_t slice_ns = sched.slice_ns.load(std::memory_order_relaxed);
+  m->turn_until_ns = why == detach_cause::hog    ? 0
+                     : why == detach_cause::loan ? m->runs_since_ns + slice_ns
+                                                 : base::never;
   p.holder.store(nullptr, std::memory_order_relaxed);  // what comes next publishes it
   if (why != detach_cause::loan || p.retiring.load(std::memory_order_relaxed)) {
     return pass_on_locked(&p);
@@ -191,12 +195,21 @@ bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
 
 }  // namespace
 
-bool retake(processor& p, detach_cause why) noexcept {
+bool retake(processor& p, detach_cause why, const seen_turn* seen) noexcept {
   machine* const owner = p.holder.load(std::memory_order_acquire);
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
+  if (seen != nullptr && seen->holder != owner) return false;
+  // Stable where this is called.
+  const auto has_moved = [&] {
+    return seen != nullptr && seen->picks != p.picks.load(std::memory_order_relaxed);
+  };
   sched.lock.lock();
   const bool was_returned = owner->is_returned.load(std::memory_order_relaxed) && owner->p == &p;
   if (was_returned) {
+    if (has_moved()) {
+      sched.lock.unlock();
+      return false;
+    }
     owner->is_returned.store(false, std::memory_order_relaxed);
   } else {
     sched.lock.unlock();
@@ -208,7 +221,7 @@ bool retake(processor& p, detach_cause why) noexcept {
     }
     sched.lock.lock();
     // When the process ends, under the lock, whoever ends it keeps its processor.
-    if (owner->p != &p || sched.stopping.load(std::memory_order_relaxed)) {
+    if (owner->p != &p || has_moved() || sched.stopping.load(std::memory_order_relaxed)) {
       sched.lock.unlock();
       owner->chair.release();
       the_counters.detach_failed.add();

@@ -560,7 +560,7 @@ void release_processor(machine* m) noexcept {
   }
   m->p = nullptr;
   m->last_p = p;
-  m->is_hog = false;
+  m->turn_until_ns = base::never;
   const bool searched = end_search(m);
   p->holder.store(nullptr, std::memory_order_release);
   departure left = after_passing_locked(*p, pass_on_locked(p));

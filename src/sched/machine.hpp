@@ -95,7 +95,9 @@ struct alignas(64) machine {
   std::atomic<bool> wants_report{false};    // a stall is to be reported from its handler,
   std::atomic<std::int64_t> stalled_ns{0};  // of so long
   std::atomic<bool> is_paused{false};       // [PR1]
-  bool is_hog = false;       // it computed when it lost its processor; guarded by the lock
+  // Without a processor: from when on it has had its turn and queues like others. Guarded by the
+  // lock.
+  std::int64_t turn_until_ns = base::never;
   std::int64_t spin_ns = 0;  // how long it waits awake for a processor it has just given away
   bool gave_away = false;    // and that it has; owner only
 

@@ -346,9 +346,14 @@ machine* grant_turn_locked(processor* p, goroutine* g) noexcept;
 goroutine* await_grant(machine* m, void (*lie_down)()) noexcept;
 // Why a processor is taken from a machine whose goroutine runs user code.
 enum class detach_cause : std::uint8_t { call, blocked, hog, loan, resize };
+// Who was seen to hold a processor, and how far that had picked.
+struct seen_turn {
+  machine* holder;
+  std::uint64_t picks;
+};
 // Takes it and passes it on. Returns: false if the machine could not be caught outside the runtime
-// or no longer holds it.
-bool retake(processor& p, detach_cause why) noexcept;
+// or no longer holds it, or if it runs another goroutine than was seen.
+bool retake(processor& p, detach_cause why, const seen_turn* seen = nullptr) noexcept;
 // Gives a borrowed processor back. Inside, with nothing to run. Returns: false if it was not
 // borrowed, its lender has gone on without it, or there is something to do after all.
 bool give_back_loan(machine* m) noexcept;

@@ -20,6 +20,7 @@
 // Nothing that came from this_machine() survives suspend(): it is read again after every switch.
 #include "sched/switch.hpp"
 #include "arch/entry.hpp"
+#include "base/clock.hpp"
 #include "base/sanitizer.hpp"
 #include "sched/counters.hpp"
 #include "sched/extra.hpp"
@@ -189,8 +190,10 @@ machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
           m->task = errand::wait_bound;
           m->errand_goroutine = g;
         }
-        // is_hog: written under the lock, which acquire_processor() has had since.
-        inject(m->is_hog ? global_queue::from::shared : global_queue::from::woken, g);
+        // turn_until_ns: written under the lock, which acquire_processor() has had since.
+        inject(base::now_ns() >= m->turn_until_ns ? global_queue::from::shared
+                                                  : global_queue::from::woken,
+               g);
         leave_for(m, g, nullptr);
         if (has_waited != nullptr) *has_waited = true;
         return this_machine();

@@ -31,6 +31,7 @@ constexpr std::int64_t poll_share = 2;
 constexpr std::int64_t poll_sleeps = 2;
 constexpr int computes = -2;  // in the place of a system call
 constexpr std::int64_t patience = 3;
+constexpr std::int64_t timer_late_ns = 2'000'000;  // on average: half a tick, of 250 a second
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
 
 // Somebody takes care of what waits.
@@ -128,8 +129,14 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   }
   m->armed_cpu_ns = base::cpu_time_ns(m->thread_id.load(std::memory_order_relaxed));
   const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
-  arm_cpu_timer(m, std::max<std::int64_t>(slice - (now - s.since_ns), slice / 10));
+  arm_cpu_timer(m, std::max(slice - (now - s.since_ns) - timer_late_ns, slice / 10));
   the_counters.preempt_armed.add();
+}
+
+// From the goroutine that was looked at, and nobody else.
+bool watch::take(processor& p, const sight& s, detach_cause why) noexcept {
+  const seen_turn seen{.holder = s.who, .picks = s.picks};
+  return retake(p, why, &seen);
 }
 
 void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
@@ -158,7 +165,7 @@ void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
   }
   // Without a thread that could go on with the processor it is left to those that have one.
   if (can_pause() && !has_thread_hint()) return;
-  if (retake(p, detach_cause::hog)) out_.acted = true;
+  if (take(p, s, detach_cause::hog)) out_.acted = true;
 }
 
 void watch::report(sight& s, std::int64_t now) noexcept {
@@ -235,13 +242,13 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     if (calls % 2 == 1) {
       if (now - s.calls_since_ns < call_ns) {
         again_at(s.calls_since_ns + call_ns);
-      } else if (retake(p, detach_cause::call)) {
+      } else if (take(p, s, detach_cause::call)) {
         out_.acted = true;
         return;
       }
     } else if (seems_blocked(s, now)) {
       last_block_ns_ = now;
-      if (retake(p, detach_cause::blocked)) {
+      if (take(p, s, detach_cause::blocked)) {
         out_.acted = true;
         return;
       }
@@ -278,13 +285,13 @@ void watch::lend(std::int64_t now) noexcept {
   const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
   if (base::activity_of(thread) == base::thread_activity::sleeps) {
     last_block_ns_ = now;
-    if (retake(*longest_, detach_cause::blocked)) out_.acted = true;
+    if (take(*longest_, s, detach_cause::blocked)) out_.acted = true;
     return;
   }
   if (!has_spare_hint()) return again_at(now + lend_ns);
   s.who->runs_since_ns = s.since_ns;
-  if (!retake(*longest_, detach_cause::loan)) return;
-  out_.acted = true;
+  if (!take(*longest_, s, detach_cause::loan)) return;
+  out_.lent = true;
   // It computes on, and is paused at the end of its slice.
   arm(*longest_, s, now);
 }

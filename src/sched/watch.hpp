@@ -26,7 +26,8 @@ namespace weft::sched {
 class watch {
  public:
   struct outcome {
-    bool acted = false;         // a processor was taken, lent, or a hog was asked
+    bool acted = false;         // a processor was taken
+    bool lent = false;          // one was lent
     bool moved = false;         // some processor has picked since the last look
     bool rescued = false;       // a processor did not get its thread in time
     bool all_stuck = false;     // every processor is held, and none has
@@ -58,6 +59,7 @@ class watch {
   bool seems_blocked(sight& s, std::int64_t now) noexcept;
   bool polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept;
   void arm(processor& p, sight& s, std::int64_t now) noexcept;
+  bool take(processor& p, const sight& s, detach_cause why) noexcept;
   void preempt(processor& p, sight& s, std::int64_t now) noexcept;
   void report(sight& s, std::int64_t now) noexcept;
   void rescue(std::int64_t now) noexcept;
