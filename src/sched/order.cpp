@@ -296,6 +296,16 @@ void overflow(processor& p, ring& r) noexcept {
 
 namespace {
 
+// G3: a goroutine that was woken and leaves shares its turn with the one that it has started last.
+goroutine* take_child_of_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
+  if (p.is_others_time.load(std::memory_order_relaxed)) return nullptr;
+  if (now - p.world_since_ns >= the_scheduler.slice_ns.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  const goroutine* const g = p.fresh.peek_back();
+  return g != nullptr && g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
+}
+
 // Whether the first of those that were woken has waited for longer than any other.
 bool is_woken_oldest(const processor& p) noexcept {
   const std::int64_t woken =
@@ -337,6 +347,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
+  if (goroutine* const g = take_child_of_woken(p, now, last_look)) return g;
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;
   if (goroutine* const g = choose_for_last_thread(p)) return g;
   if (goroutine* const g = choose_in_turn(p, now, last_look)) {
