@@ -20,7 +20,7 @@ constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
 constexpr std::int64_t overflow_old_ns = 1'000'000;
 constexpr std::int64_t fresh_old_ns = 1'000'000;
-constexpr std::int64_t chain_ns = 1'000'000;
+constexpr std::int64_t chain_ns = 5'000'000;
 constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
 constexpr std::size_t batch_max = 128;
 constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
@@ -199,13 +199,14 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
   return g;
 }
 
-// What a timer or the world woke also ends the chain it came between, unless that has just begun:
-// so chains are the shorter the more there is to do beside them.
+// What a timer or the world woke also ends the chain it came between, unless that has begun of late:
+// so chains are the shorter the more there is to do beside them. Its next goroutine counts as woken
+// by the world then. (Behind those that wait their turn it would wait for all of them, each time.)
 void end_old_chain(processor& p, std::int64_t now) noexcept {
   if (p.next.load(std::memory_order_relaxed) == nullptr) {
     p.chain_ns = now;
   } else if (now - p.chain_ns >= chain_ns) {
-    push_ready(p, take_next(p));
+    push_woken(p, take_next(p));
     p.chain_ns = now;
   }
 }
