@@ -6,6 +6,7 @@
 #include "sched/switch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::sched {
 namespace {
@@ -20,7 +21,8 @@ constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
 constexpr std::int64_t overflow_old_ns = 1'000'000;
 constexpr std::int64_t fresh_old_ns = 1'000'000;
-constexpr std::int64_t chain_ns = 5'000'000;
+constexpr std::int64_t chain_ns = 2'000'000;
+constexpr std::uint64_t old_share = 16;
 constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
 constexpr std::size_t batch_max = 128;
 constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
@@ -28,10 +30,14 @@ constexpr std::uint32_t timers_most = 8;  // processors whose timers a look look
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
 // Queues those from elsewhere that were taken because they have waited longer than what is here.
-// New ones, if nobody here waits, go where they would have gone: newest first.
+// New ones, if nobody here waits, go where they would have gone: newest first. But not while it is
+// the oldest ones' time, for those that were woken or yield go before new ones.
 void keep_older(processor& p, goroutine_list& list) noexcept {
   if (p.ready.empty()) {
-    while (goroutine* const g = list.pop_front()) push(p, has_run(g) ? p.ready : p.fresh, g);
+    const bool in_line = p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns;
+    while (goroutine* const g = list.pop_front()) {
+      push(p, in_line || has_run(g) ? p.ready : p.fresh, g);
+    }
     return;
   }
   goroutine* all[batch_max];
@@ -187,10 +193,19 @@ bool is_slice_over(const processor& p, std::int64_t now) noexcept {
   return oldest != base::never && now - oldest >= slice_ns;
 }
 
-// G3: `next` goes on, but once the slice is used up it has to yield at its next call.
+// G3: `next` goes on, but once the slice is used up it has to yield at its next call. One that
+// wakes the next one and goes to sleep does not yield: then the chain ends with it.
 goroutine* continue_chain(processor& p, bool is_over) noexcept {
   goroutine* const g = take_next(p);
+  if (g != nullptr && p.is_chain_over) {
+    push_woken(p, g);
+    return nullptr;
+  }
   if (g == nullptr || !is_over) return g;
+  if (std::exchange(p.has_pleaded, true)) {
+    push_ready(p, g);
+    return nullptr;
+  }
   if (is_tied(g)) {
     g->bound->has_to_yield = true;  // by the grant, which it waits for
   } else {
@@ -199,15 +214,17 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
   return g;
 }
 
-// What a timer or the world woke also ends the chain it came between, unless that has begun of late:
-// so chains are the shorter the more there is to do beside them. Its next goroutine counts as woken
-// by the world then. (Behind those that wait their turn it would wait for all of them, each time.)
+// What a timer or the world woke also ends the chain it came between, unless that has begun of
+// late: so chains are the shorter the more there is to do beside them. Its next goroutine counts as
+// woken by the world then (behind those that wait their turn it would wait for all of them, each
+// time), and does not go on in the others' time, so that the next chain has its turn.
 void end_old_chain(processor& p, std::int64_t now) noexcept {
   if (p.next.load(std::memory_order_relaxed) == nullptr) {
     p.chain_ns = now;
   } else if (now - p.chain_ns >= chain_ns) {
     push_woken(p, take_next(p));
     p.chain_ns = now;
+    p.is_chain_over = true;
   }
 }
 
@@ -220,14 +237,42 @@ goroutine* take_child(processor& p, std::int64_t last_look) noexcept {
   return is_short || g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
 }
 
+// New ones that have waited for a slice get in line, before those that are younger.
+void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noexcept {
+  goroutine_list old;
+  most = std::min(most, ring::capacity - p.ready.size());
+  while (old.size() < most && since(p.fresh.peek_front()) <= before_ns) {
+    old.push_back(p.fresh.pop_front());
+  }
+  keep_older(p, old);
+}
+
+// A slice is over while others wait for one. If those that wake each other have had it, the oldest
+// have the next one. If new goroutines had it, some of the oldest get in line only: a tree of
+// goroutines has nothing but old ones, and the more of them have begun the more memory it takes.
 goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const bool is_over = is_slice_over(p, now);
+  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
+  if (is_over && !p.has_taken_child) p.oldest_until_ns = now + slice_ns;
+  const bool is_oldest_first = now < p.oldest_until_ns && now - oldest_in_turn(p) >= slice_ns;
   if (goroutine* const g = continue_chain(p, is_over)) return g;
-  if (!is_over) {
-    if (goroutine* const g = take_child(p, last_look)) return g;
+  if (!is_over && !is_oldest_first) {
+    if (goroutine* const g = take_child(p, last_look)) {
+      p.has_taken_child = true;
+      return g;
+    }
   }
   goroutine* const g = take_oldest(p, now);
-  if (g != nullptr) p.turn_ns = p.chain_ns = now;
+  p.is_chain_over = false;
+  if (g == nullptr) return nullptr;
+  p.turn_ns = p.chain_ns = now;
+  p.has_pleaded = false;
+  p.has_taken_child = false;
+  if (is_oldest_first) {
+    bring_forward(p, p.look_gap.load(std::memory_order_relaxed) - 1, now - slice_ns);
+  } else if (is_over) {
+    bring_forward(p, old_share, now - slice_ns);
+  }
   return g;
 }
 

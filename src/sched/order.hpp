@@ -27,7 +27,7 @@
 //   - picks from `woken` and from the rest, half of the time each if both have somebody; from
 //     `woken` as long as the first one there has waited for longest of all. Who comes from `woken`
 //     shares its turn with the one it starts last, and sends a chain (next line) that is older than
-//     5 ms to the end of `woken`. Of the rest it picks
+//     2 ms to the end of `woken`. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
 //     others waited for one, `next` has to yield at its next call, and that ends the chain; else
 //   - the goroutine that the one which leaves has just started, within the same slice (if turns are
