@@ -302,6 +302,11 @@ goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
 
 }  // namespace
 
+goroutine* take_woken_here(processor& p) noexcept {
+  p.has_run_woken = true;
+  return p.woken.pop_front();
+}
+
 goroutine* take_share(processor& p, from which) noexcept {
   const std::size_t size = the_scheduler.global.size_hint(which);
   if (size == 0) return nullptr;
@@ -343,11 +348,8 @@ void overflow(processor& p, ring& r) noexcept {
 namespace {
 
 // G3: a goroutine that was woken and leaves shares its turn with the one that it has started last.
-goroutine* take_child_of_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
-  if (p.is_others_time.load(std::memory_order_relaxed)) return nullptr;
-  if (now - p.world_since_ns >= the_scheduler.slice_ns.load(std::memory_order_relaxed)) {
-    return nullptr;
-  }
+goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
+  if (!std::exchange(p.has_run_woken, false)) return nullptr;
   const goroutine* const g = p.fresh.peek_back();
   return g != nullptr && g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
 }
@@ -381,6 +383,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
     return nullptr;
   }
   goroutine* const g = take_woken(p);
+  p.has_run_woken = g != nullptr;
   if (g != nullptr && !is_worlds) {
     p.is_others_time.store(false, std::memory_order_relaxed);
     p.world_since_ns = now;
@@ -393,7 +396,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
-  if (goroutine* const g = take_child_of_woken(p, now, last_look)) return g;
+  if (goroutine* const g = take_child_of_woken(p, last_look)) return g;
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;
   if (goroutine* const g = choose_for_last_thread(p)) return g;
   if (goroutine* const g = choose_in_turn(p, now, last_look)) {

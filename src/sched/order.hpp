@@ -155,10 +155,13 @@ class firing {
   p.picks.store(p.picks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
+// Not inlined: nearly always the lane is empty.
+[[gnu::noinline]] goroutine* take_woken_here(processor& p) noexcept;
+
 // Between two looks.
 [[gnu::always_inline]] inline goroutine* pick_fast(processor& p) noexcept {
   if (!p.woken.empty()) [[unlikely]]
-    return p.woken.pop_front();
+    return take_woken_here(p);
   if (goroutine* const g = take_next(p)) return g;
   if (goroutine* const g = p.ready.pop_front()) return g;
   if (goroutine* const g = p.fresh.pop_back()) return g;

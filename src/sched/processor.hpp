@@ -84,6 +84,7 @@ struct alignas(64) processor {
   std::int64_t oldest_until_ns = 0;
   bool has_taken_child = false;   // a look has, since turn_ns
   bool is_chain_over = false;     // who was woken by the world has ended it
+  bool has_run_woken = false;     // one from the lane `woken`, since the last look
   bool has_pleaded = false;       // those that wake each other have had a slice, and were told
   std::int64_t turn_ns = 0;       // when a look last picked one that had waited its turn
   std::int64_t gift_ns = 0;       // when it last gave a goroutine to all processors
