@@ -117,7 +117,7 @@ class lock_outside {
 // to ready others, which must not wait for its next turn, and yields another time; it parks, which
 // will do.
 enum class entry : std::uint8_t { any, readies, parks };
-// `has_waited` is set if it had to wait for its turn.
+// Who passes `has_waited` yields; it is set if that meant to wait for a processor.
 [[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any,
                                   bool* has_waited = nullptr) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {

@@ -191,9 +191,9 @@ machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
           m->errand_goroutine = g;
         }
         // turn_until_ns: written under the lock, which acquire_processor() has had since.
-        inject(base::now_ns() >= m->turn_until_ns ? global_queue::from::shared
-                                                  : global_queue::from::woken,
-               g);
+        const bool yields = has_waited != nullptr;
+        const bool had_turn = yields || base::now_ns() >= m->turn_until_ns;
+        inject(had_turn ? global_queue::from::shared : global_queue::from::woken, g);
         leave_for(m, g, nullptr);
         if (has_waited != nullptr) *has_waited = true;
         return this_machine();

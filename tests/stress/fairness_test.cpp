@@ -539,6 +539,42 @@ TEST_F(fairness, a_pair_shares_one_slice) {
   expect_waits_within(30ms, waits, noise);
 }
 
+// The same if each wakes the next one and goes to sleep, so that none of them is ever in a position
+// to yield: a token that goes round over channels with room for it.
+TEST_F(fairness, a_ring_shares_one_slice) {
+  const noise_meter noise;
+  max_procs(1);
+  constexpr int size = 10;
+  std::atomic<bool> stop{false};
+  std::vector<chan<int>> channels;
+  for (int i = 0; i < size; ++i) channels.emplace_back(1);
+  wait_group all;
+  for (int i = 0; i < size; ++i) {
+    all.go([&stop, in = channels[i], out = channels[(i + 1) % size]] {
+      while (in.recv() && !stop) {
+        compute_for(10us);
+        out.send(1);
+      }
+      out.close();
+    });
+  }
+  std::vector<steady::duration> waits;
+  run([&] {
+    channels[0].send(1);
+    const auto begin = steady::now();
+    for (auto last = begin; last - begin < 700ms;) {
+      this_goroutine::yield();
+      const auto now = steady::now();
+      if (now - last > 1ms) waits.push_back(now - last);
+      last = now;
+    }
+  });
+  stop = true;
+  all.wait();
+  ASSERT_FALSE(waits.empty()) << "the ring never ran";
+  expect_waits_within(30ms, waits, noise);
+}
+
 // Code that polls with short sleeps neither computes for a slice nor blocks for long. It keeps its
 // processor all the same.
 TEST_F(fairness, one_that_polls_with_short_sleeps_does_not_keep_its_processor) {
