@@ -56,7 +56,7 @@ constexpr std::int64_t unlooked_ns = 1'000'000;
 void note_turn_of_tied(processor& p, std::int64_t now) noexcept {
   p.clock_ns.store(now, std::memory_order_relaxed);
   p.looked_picks = p.picks.load(std::memory_order_relaxed);
-  p.turn_ns = p.chain_ns = now;
+  p.turn_ns = now;
   p.until_look = 1;
 }
 

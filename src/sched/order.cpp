@@ -21,7 +21,6 @@ constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
 constexpr std::int64_t overflow_old_ns = 1'000'000;
 constexpr std::int64_t fresh_old_ns = 1'000'000;
-constexpr std::int64_t chain_ns = 2'000'000;
 constexpr std::uint64_t old_share = 16;
 constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
 constexpr std::size_t batch_max = 128;
@@ -197,10 +196,6 @@ bool is_slice_over(const processor& p, std::int64_t now) noexcept {
 // wakes the next one and goes to sleep does not yield: then the chain ends with it.
 goroutine* continue_chain(processor& p, bool is_over) noexcept {
   goroutine* const g = take_next(p);
-  if (g != nullptr && p.is_chain_over) {
-    push_woken(p, g);
-    return nullptr;
-  }
   if (g == nullptr || !is_over) return g;
   if (std::exchange(p.has_pleaded, true)) {
     push_ready(p, g);
@@ -212,20 +207,6 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
     (void)this_machine()->chair.ask_to_yield();
   }
   return g;
-}
-
-// What a timer or the world woke also ends the chain it came between, unless that has begun of
-// late: so chains are the shorter the more there is to do beside them. Its next goroutine counts as
-// woken by the world then (behind those that wait their turn it would wait for all of them, each
-// time), and does not go on in the others' time, so that the next chain has its turn.
-void end_old_chain(processor& p, std::int64_t now) noexcept {
-  if (p.next.load(std::memory_order_relaxed) == nullptr) {
-    p.chain_ns = now;
-  } else if (now - p.chain_ns >= chain_ns) {
-    push_woken(p, take_next(p));
-    p.chain_ns = now;
-    p.is_chain_over = true;
-  }
 }
 
 // The goroutine that was started last, if the one that leaves has started it, or if turns are
@@ -263,9 +244,8 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
     }
   }
   goroutine* const g = take_oldest(p, now);
-  p.is_chain_over = false;
   if (g == nullptr) return nullptr;
-  p.turn_ns = p.chain_ns = now;
+  p.turn_ns = now;
   p.has_pleaded = false;
   p.has_taken_child = false;
   if (is_oldest_first) {
@@ -301,6 +281,13 @@ goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
 }
 
 }  // namespace
+
+void push_beside_next(processor& p, goroutine* g) noexcept {
+  goroutine* first = take_next(p);
+  if (!p.is_others_time.load(std::memory_order_relaxed)) std::swap(first, g);
+  p.next.store(g, base::hot_store_order);
+  p.woken.push_back(first);
+}
 
 goroutine* take_woken_here(processor& p) noexcept {
   p.has_run_woken = true;
@@ -388,7 +375,6 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
     p.is_others_time.store(false, std::memory_order_relaxed);
     p.world_since_ns = now;
     p.world_until_ns = as_long_as(last_look);
-    end_old_chain(p, now);
   }
   return g;
 }

@@ -26,8 +26,7 @@
 //   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
 //   - picks from `woken` and from the rest, half of the time each if both have somebody; from
 //     `woken` as long as the first one there has waited for longest of all. Who comes from `woken`
-//     shares its turn with the one it starts last, and sends a chain (next line) that is older than
-//     2 ms to the end of `woken`. Of the rest it picks
+//     shares its turn with the one it starts last. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
 //     others waited for one, `next` has to yield at its next call, and that ends the chain; else
 //   - the goroutine that the one which leaves has just started, within the same slice (if turns are
@@ -98,13 +97,17 @@ inline bool has_run(const goroutine* g) noexcept {
   r.push_back(g);
 }
 
+// The same while there is one in `next`. The first of both goes to `woken`; but in the time of
+// `woken` it is the new one, or two chains would take turns by goroutines and not by time.
+[[gnu::noinline]] void push_beside_next(processor& p, goroutine* g) noexcept;
+
 // Woken by the goroutine that runs.
 [[gnu::always_inline]] inline void push_next(processor& p, goroutine* g) noexcept {
   stamp(p, g);
   // relaxed: guarded by the seat. hot_store: a store of [W1].
-  goroutine* const kicked = p.next.load(std::memory_order_relaxed);
+  if (p.next.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+    return push_beside_next(p, g);
   p.next.store(g, base::hot_store_order);
-  if (kicked != nullptr) p.woken.push_back(kicked);
 }
 
 // Yielded: behind the others.

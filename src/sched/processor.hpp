@@ -79,11 +79,9 @@ struct alignas(64) processor {
   std::atomic<bool> is_others_time{true};
   std::int64_t world_since_ns = 0;
   std::int64_t world_until_ns = 0;
-  std::int64_t chain_ns = 0;  // when a look last picked one that `next` did not lead to
   // Until then those that have waited for a slice go before new ones.
   std::int64_t oldest_until_ns = 0;
   bool has_taken_child = false;   // a look has, since turn_ns
-  bool is_chain_over = false;     // who was woken by the world has ended it
   bool has_run_woken = false;     // one from the lane `woken`, since the last look
   bool has_pleaded = false;       // those that wake each other have had a slice, and were told
   std::int64_t turn_ns = 0;       // when a look last picked one that had waited its turn
