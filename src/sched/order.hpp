@@ -28,10 +28,13 @@
 //     `woken` as long as the first one there has waited for longest of all. Who comes from `woken`
 //     shares its turn with the one it starts last. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
-//     others waited for one, `next` has to yield at its next call, and that ends the chain; else
+//     others waited for one, `next` has to yield at its next call, and that ends the chain (or the
+//     next look does, for who goes to sleep instead does not yield); else
 //   - the goroutine that the one which leaves has just started, within the same slice (if turns are
 //     short, the newest that nobody has run); else
-//   - the oldest of those that wait their turn, whichever lane it is in.
+//   - the oldest of those that wait their turn, whichever lane it is in. After a slice of such as
+//     wake each other the new ones that have waited for a slice have one, too; after a slice of new
+//     ones sixteen of the oldest get in line.
 // A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the
 // end of `ready`. Once in a millisecond, while all processors are busy, a look also moves the first
 // of its processor's own to `shared`, so that nobody is tied to a processor where more wait than
