@@ -319,7 +319,7 @@ void turn_away(std::uint32_t thief) noexcept {
   to.delivered.store(1, std::memory_order_release);  // [M1]
 }
 
-void drain(processor& p) noexcept {
+void share_all(processor& p) noexcept {
   goroutine_list woken;
   goroutine_list others;
   while (goroutine* const g = p.woken.pop_front()) woken.push_back(g);
@@ -329,6 +329,10 @@ void drain(processor& p) noexcept {
   p.overflow_owed = 0;
   if (!woken.empty()) the_scheduler.global.push(from::woken, woken);
   if (!others.empty()) the_scheduler.global.push(from::shared, others);
+}
+
+void drain(processor& p) noexcept {
+  share_all(p);
   p.stacks.drain();
 }
 

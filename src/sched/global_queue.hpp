@@ -94,17 +94,16 @@ class global_queue {
   goroutine* take_first(from which, bool (*is_wanted)(const goroutine*)) noexcept {
     const std::lock_guard hold(lock_);
     queue& q = of(which);
-    goroutine* found = nullptr;
-    for (std::size_t n = q.list.size(); n != 0; --n) {
-      goroutine* const g = q.list.pop_front();
-      if (found == nullptr && is_wanted(g)) {
-        found = g;
-      } else {
-        q.list.push_back(g);
-      }
+    goroutine_list before;
+    goroutine* g = q.list.pop_front();
+    for (; g != nullptr && !is_wanted(g); g = q.list.pop_front()) before.push_back(g);
+    before.append(q.list);
+    q.list.append(before);
+    if (g != nullptr) {
+      q.count_locked();
+      q.taken.store(q.taken.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
-    q.count_locked();
-    return found;
+    return g;
   }
 
   std::size_t size_hint(from which) const noexcept {

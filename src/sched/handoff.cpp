@@ -57,6 +57,7 @@ void note_turn_of_tied(processor& p, std::int64_t now) noexcept {
   p.clock_ns.store(now, std::memory_order_relaxed);
   p.looked_picks = p.picks.load(std::memory_order_relaxed);
   p.turn_ns = now;
+  p.has_pleaded = p.has_taken_child = false;
   p.until_look = 1;
 }
 
@@ -199,10 +200,11 @@ bool retake(processor& p, detach_cause why, const seen_turn* seen) noexcept {
   machine* const owner = p.holder.load(std::memory_order_acquire);
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
   if (seen != nullptr && seen->holder != owner) return false;
-  // Stable where this is called.
+  // A hint until the seat is claimed, or the lock held.
   const auto has_moved = [&] {
     return seen != nullptr && seen->picks != p.picks.load(std::memory_order_relaxed);
   };
+  if (has_moved()) return false;
   sched.lock.lock();
   const bool was_returned = owner->is_returned.load(std::memory_order_relaxed) && owner->p == &p;
   if (was_returned) {

@@ -234,7 +234,7 @@ machine* staff_locked(processor* p) noexcept {
 }
 
 bool has_thread_locked() noexcept {
-  if (sched.spare_count > 1) return true;  // one is kept for what is urgent
+  if (sched.spare_count != 0) return true;
   return sched.has_starter && sched.machines < machines_max - spare_reserve &&
          !is_refused_threads();
 }

@@ -300,15 +300,17 @@ int start_thread(const char* name, void* (*main)(void*), void* argument,
   return error;
 }
 
-// The kernel refused a thread: the processor waits for better times.
-void make_numb(processor* p, int error) noexcept {
+void tell_of_refusal(int error) noexcept {
   static std::atomic<bool> told{false};
-  if (!told.exchange(true, std::memory_order_relaxed)) {
-    base::text line;
-    line << "cannot start another thread (" << ::strerrordesc_np(error)
-         << "); carrying on with those there are";
-    base::warn(line.view());
-  }
+  if (told.exchange(true, std::memory_order_relaxed)) return;
+  base::text line;
+  line << "cannot start another thread (" << ::strerrordesc_np(error)
+       << "); carrying on with those there are";
+  base::warn(line.view());
+}
+
+// The kernel refused a thread: the processor waits for better times.
+void make_numb(processor* p) noexcept {
   machine* woken = nullptr;
   sched.lock.lock();
   if (p->retiring.load(std::memory_order_relaxed)) {
@@ -343,23 +345,26 @@ void* starter_main(void*) {
     const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
     while (is_thread_wanted(base::now_ns())) {
       if (const int error = start_machine()) {
+        tell_of_refusal(error);
         sched.refused_until_ns.store(base::now_ns() + patience, std::memory_order_relaxed);
         patience = std::min(2 * patience, refused_max_ns);
         sched.lock.lock();
         processor* const p = take_starting_locked();
         sched.lock.unlock();
-        if (p != nullptr) make_numb(p, error);
+        if (p != nullptr) make_numb(p);
       } else {
         sched.refused_until_ns.store(0, std::memory_order_relaxed);
         patience = refused_min_ns;
       }
     }
     const std::int64_t retry_ns = sched.refused_until_ns.load(std::memory_order_relaxed);
-    if (retry_ns == 0) {
+    if (retry_ns != 0 && base::now_ns() >= retry_ns) {
+      // There are enough of them now; who needs one more asks again.
+      sched.refused_until_ns.store(0, std::memory_order_relaxed);
+    } else if (retry_ns == 0) {
       base::futex_wait(sched.starter_word, seen);
     } else {
-      base::futex_wait_until(sched.starter_word, seen,
-                             std::max(retry_ns, base::now_ns() + refused_min_ns));
+      base::futex_wait_until(sched.starter_word, seen, retry_ns);
     }
   }
 }

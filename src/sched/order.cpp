@@ -6,6 +6,7 @@
 #include "sched/switch.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 namespace weft::sched {
@@ -222,6 +223,7 @@ goroutine* take_child(processor& p, std::int64_t last_look) noexcept {
 void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noexcept {
   goroutine_list old;
   most = std::min(most, ring::capacity - p.ready.size());
+  before_ns = std::min(before_ns, since(p.ready.peek_front()));
   while (old.size() < most && since(p.fresh.peek_front()) <= before_ns) {
     old.push_back(p.fresh.pop_front());
   }
@@ -256,14 +258,18 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
   return g;
 }
 
-// The kernel refuses threads, and this is the last one that can run what has none. A new goroutine
-// might compute, and never give it back; so those that have begun go first.
+// The kernel refuses threads, some have been left to hogs, and this is the last one that can run
+// what has none. A new goroutine might be the next hog, and never give it back; so those that have
+// begun go first.
 goroutine* choose_for_last_thread(processor& p) noexcept {
   if (!is_refused_threads()) [[likely]]
     return nullptr;
   p.until_look = 1;
-  if (has_spare_hint()) return nullptr;
-  drain(p);
+  // relaxed: a hint.
+  if (the_scheduler.paused_count.load(std::memory_order_relaxed) == 0 || has_spare_hint()) {
+    return nullptr;
+  }
+  share_all(p);
   goroutine* const g = the_scheduler.global.take_first(from::shared, has_run);
   work_made(this_machine());  // they were out of sight for a moment
   return g;
@@ -273,11 +279,19 @@ goroutine* choose_for_last_thread(processor& p) noexcept {
 goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
   p.until_look = 1;
   if (goroutine* const g = take_woken(p)) return g;
-  if (now - p.lent_ns < loan_ns) {
-    if (goroutine* const g = take_next(p)) return g;
-  }
+  if (now - p.lent_ns >= loan_ns) return nullptr;
+  if (goroutine* const g = take_next(p)) return g;
   // Who has just been sent something often answers at once; to look is cheaper than the next loan.
-  return the_poller.poll_for(p) != 0 ? take_woken(p) : nullptr;
+  const std::size_t found = the_poller.poll_for(p);
+  if (found > 1) work_made(this_machine());
+  return found != 0 ? take_woken(p) : nullptr;
+}
+
+// What is urgent has not ended for a slice, and the lender may have gone to sleep meanwhile: others
+// get their turn.
+void keep_loan(processor& p) noexcept {
+  const std::lock_guard hold(the_scheduler.lock);
+  end_loan_of_locked(p);
 }
 
 }  // namespace
@@ -336,7 +350,7 @@ namespace {
 
 // G3: a goroutine that was woken and leaves shares its turn with the one that it has started last.
 goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
-  if (!std::exchange(p.has_run_woken, false)) return nullptr;
+  if (!std::exchange(p.has_run_woken, false) || is_refused_threads()) return nullptr;
   const goroutine* const g = p.fresh.peek_back();
   return g != nullptr && g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
 }
@@ -381,8 +395,16 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
-  if (p.lender.load(std::memory_order_relaxed) != nullptr) return pick_on_loan(p, now);
-  if (goroutine* const g = take_child_of_woken(p, last_look)) return g;
+  if (p.lender.load(std::memory_order_relaxed) != nullptr) {
+    const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
+    if (now - p.lent_ns < slice_ns) return pick_on_loan(p, now);
+    keep_loan(p);
+  }
+  if (goroutine* const g = take_child_of_woken(p, last_look)) {
+    p.until_look =
+        1;  // between two looks those that were woken would go first, and again start some
+    return g;
+  }
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;
   if (goroutine* const g = choose_for_last_thread(p)) return g;
   if (goroutine* const g = choose_in_turn(p, now, last_look)) {

@@ -46,7 +46,8 @@
 //   G1  It runs within N * slice / P, plus one slice, whether it is new, was woken, yielded, came
 //       back or was paused; and within twice that if what G2 prefers wants half of the time. Those
 //       that wait their turn are served in order; before each of them what G2 and G3 prefer has one
-//       slice at most, and what G2 prefers no more than half of the time.
+//       slice at most, and what G2 prefers no more than half of the time, unless it has waited for
+//       longer than they.
 //   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
 //       another goroutine at most comes before it, then half of the time is for such as it. Beside
 //       hogs the monitor borrows a processor for it after a millisecond (watch.hpp).

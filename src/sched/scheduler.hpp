@@ -161,6 +161,8 @@ void hand_over(machine* m, std::uint32_t thief) noexcept;
 void turn_away(std::uint32_t thief) noexcept;
 // Moves all of a processor's goroutines to the global queue. Requires: the right to touch it.
 void drain(processor& p) noexcept;
+// The same without its stacks.
+void share_all(processor& p) noexcept;
 // Whether anything is in its own queues. A hint, unless the caller may touch it.
 bool has_work(const processor& p) noexcept;
 // Whether anything would run on it if what runs there did not. The same.

@@ -22,6 +22,7 @@ constexpr std::int64_t probe_gap_max_ns = 1'000'000;
 constexpr std::int64_t probe_gap_hog_ns = 2'000'000;
 constexpr std::int64_t unknown_still_ns = 2'000'000;  // without the kernel's word
 constexpr std::int64_t lend_ns = 1'000'000;
+constexpr std::int64_t soon_ns = 100'000;
 constexpr std::int64_t overdue_ns = 1'000'000;
 constexpr std::int64_t rescue_ns = 2'000'000;
 constexpr std::int64_t unlooked_ns = 1'000'000;
@@ -129,7 +130,8 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   }
   m->armed_cpu_ns = base::cpu_time_ns(m->thread_id.load(std::memory_order_relaxed));
   const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
-  arm_cpu_timer(m, std::max(slice - (now - s.since_ns) - timer_late_ns, slice / 10));
+  arm_cpu_timer(
+      m, std::max(slice - (now - s.since_ns) - std::min(timer_late_ns, slice / 5), slice / 10));
   the_counters.preempt_armed.add();
 }
 
@@ -267,7 +269,8 @@ void watch::lend(std::int64_t now) noexcept {
     wake_somebody();  // set by one that computes now, while those asleep knew of no timer
     return;
   }
-  if (!is_urgent_hint(now) || somebody_is_free() || longest_ == nullptr) return;
+  if (!is_urgent_hint(now) || somebody_is_free()) return;
+  if (longest_ == nullptr) return again_at(now + soon_ns);
   if (!out_.all_stuck && now - timer < overdue_ns) {  // somebody is about to look
     again_at(now + overdue_ns);
     return;
@@ -285,12 +288,13 @@ void watch::lend(std::int64_t now) noexcept {
   const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
   if (base::activity_of(thread) == base::thread_activity::sleeps) {
     last_block_ns_ = now;
-    if (take(*longest_, s, detach_cause::blocked)) out_.acted = true;
+    out_.acted = take(*longest_, s, detach_cause::blocked);
+    if (!out_.acted) again_at(now + soon_ns);
     return;
   }
   if (!has_spare_hint()) return again_at(now + lend_ns);
   s.who->runs_since_ns = s.since_ns;
-  if (!take(*longest_, s, detach_cause::loan)) return;
+  if (!take(*longest_, s, detach_cause::loan)) return again_at(now + soon_ns);
   out_.lent = true;
   // It computes on, and is paused at the end of its slice.
   arm(*longest_, s, now);
