@@ -16,7 +16,9 @@ constexpr std::int64_t broken_ns = 5'000'000;
 bool is_any_free(std::int64_t now_ns) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   if (the_scheduler.idle.searching_hint() != 0) return false;  // is about to look
+  const bool has_spare = the_scheduler.spare_count != 0 || !is_refused_threads();
   for (const processor* p = the_scheduler.idle_head; p != nullptr; p = p->idle_next) {
+    if (p->holder.load(std::memory_order_relaxed) == nullptr && !has_spare) continue;
     if (p->idle == processor::idleness::listening) return true;
     if (p->idle == processor::idleness::dozing && now_ns < p->dozes_until_ns) return true;
   }
