@@ -355,10 +355,11 @@ goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
   return g != nullptr && g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
 }
 
-// Whether the first of those that were woken has waited for longer than any other.
-bool is_woken_oldest(const processor& p) noexcept {
+// Whether the first of those that were woken has waited for a slice, and for longer than any other.
+bool is_woken_oldest(const processor& p, std::int64_t now) noexcept {
   const std::int64_t woken =
       std::min(since(p.woken.front()), the_scheduler.global.since_hint(from::woken));
+  if (now - woken < the_scheduler.slice_ns.load(std::memory_order_relaxed)) return false;
   return woken < std::min(oldest_in_turn(p), since(p.next.load(std::memory_order_relaxed)));
 }
 
@@ -376,7 +377,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
     return nullptr;
   }
   const bool is_over = now >= p.world_until_ns;
-  if (is_worlds == is_over && !is_woken_oldest(p)) {
+  if (is_worlds == is_over && !is_woken_oldest(p, now)) {
     if (is_worlds) {
       p.is_others_time.store(true, std::memory_order_relaxed);
       p.world_until_ns = as_long_as(p.world_since_ns);

@@ -25,8 +25,8 @@
 // (watch.cpp). In this order a look
 //   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
 //   - picks from `woken` and from the rest, half of the time each if both have somebody; from
-//     `woken` as long as the first one there has waited for longest of all. Who comes from `woken`
-//     shares its turn with the one it starts last. Of the rest it picks
+//     `woken` as long as the first one there has waited for a slice, and for longest of all. Who
+//     comes from `woken` shares its turn with the one it starts last. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
 //     others waited for one, `next` has to yield at its next call, and that ends the chain (or the
 //     next look does, for who goes to sleep instead does not yield); else
@@ -47,7 +47,7 @@
 //       back or was paused; and within twice that if what G2 prefers wants half of the time. Those
 //       that wait their turn are served in order; before each of them what G2 and G3 prefer has one
 //       slice at most, and what G2 prefers no more than half of the time, unless it has waited for
-//       longer than they.
+//       a slice, and for longer than they.
 //   G2  What a timer or the world woke goes ahead of those that have just had a turn: one turn of
 //       another goroutine at most comes before it, then half of the time is for such as it. Beside
 //       hogs the monitor borrows a processor for it after a millisecond (watch.hpp).
