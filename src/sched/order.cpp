@@ -298,7 +298,10 @@ void keep_loan(processor& p) noexcept {
 
 void push_beside_next(processor& p, goroutine* g) noexcept {
   goroutine* first = take_next(p);
-  if (!p.is_others_time.load(std::memory_order_relaxed)) std::swap(first, g);
+  if (!p.is_others_time.load(std::memory_order_relaxed) &&
+      first->since_ns < p.clock_ns.load(std::memory_order_relaxed)) {
+    std::swap(first, g);
+  }
   p.next.store(g, base::hot_store_order);
   p.woken.push_back(first);
 }

@@ -102,7 +102,8 @@ inline bool has_run(const goroutine* g) noexcept {
 }
 
 // The same while there is one in `next`. The first of both goes to `woken`; but in the time of
-// `woken` it is the new one, or two chains would take turns by goroutines and not by time.
+// `woken`, if the first was there before, it is the new one, or two chains would take turns by
+// goroutines and not by time.
 [[gnu::noinline]] void push_beside_next(processor& p, goroutine* g) noexcept;
 
 // Woken by the goroutine that runs.
