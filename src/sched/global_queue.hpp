@@ -90,7 +90,8 @@ class global_queue {
     if (goroutine* const g = take_first(from::shared, is_tied)) return g;
     return take_first(from::woken, is_tied);
   }
-  // The same for the first of `which` for which `is_wanted` holds.
+  // Takes the first goroutine of one queue for which `is_wanted` holds. Returns: null if there is
+  // none. Slow.
   goroutine* take_first(from which, bool (*is_wanted)(const goroutine*)) noexcept {
     const std::lock_guard hold(lock_);
     queue& q = of(which);

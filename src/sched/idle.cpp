@@ -244,9 +244,11 @@ bool has_thread_hint() noexcept {
   return has_thread_locked();
 }
 
+bool has_spare_locked() noexcept { return sched.spare_count != 0 || !is_refused_threads(); }
+
 bool has_spare_hint() noexcept {
   const std::lock_guard hold(sched.lock);
-  return sched.spare_count != 0 || !is_refused_threads();
+  return has_spare_locked();
 }
 
 bool remove_starting_locked(processor* p) noexcept {
@@ -284,7 +286,7 @@ machine* idle_without_thread_locked(processor* p) noexcept {
   if (goroutine* const g = sched.global.take_tied()) return grant_locked(p, g);
   // One that came while there seemed to be none.
   if (sched.spare_head != nullptr && sched.idle.try_search(processors_max)) return staff_locked(p);
-  drain(*p);  // nobody looks into the queues of a processor that nobody holds
+  drain(*p);  // no machine looks into the queues of a processor without a holder
   add_idle_locked(p, processor::idleness::numb);
   return nullptr;
 }

@@ -16,7 +16,7 @@ constexpr std::int64_t broken_ns = 5'000'000;
 bool is_any_free(std::int64_t now_ns) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   if (the_scheduler.idle.searching_hint() != 0) return false;  // is about to look
-  const bool has_spare = the_scheduler.spare_count != 0 || !is_refused_threads();
+  const bool has_spare = has_spare_locked();
   for (const processor* p = the_scheduler.idle_head; p != nullptr; p = p->idle_next) {
     if (p->holder.load(std::memory_order_relaxed) == nullptr && !has_spare) continue;
     if (p->idle == processor::idleness::listening) return true;
@@ -41,7 +41,7 @@ void idle_watch::tell() const noexcept {
     const auto i = static_cast<std::uint32_t>(oldest_ - &processors_[0]);
     const machine* const m = the_scheduler.processors[i].load(std::memory_order_relaxed)->holder;
     what << "on processor " << i
-         << (m == nullptr                                     ? ", which nobody holds"
+         << (m == nullptr                                     ? ", which has no holder"
              : m->is_asleep.load(std::memory_order_relaxed)   ? ", whose machine sleeps"
              : m->is_returned.load(std::memory_order_relaxed) ? ", which was lent"
                                                               : ", whose machine runs");

@@ -316,7 +316,7 @@ void make_numb(processor* p) noexcept {
   if (p->retiring.load(std::memory_order_relaxed)) {
     retire_locked(*p);
   } else {
-    drain(*p);  // nobody looks into the queues of a processor that nobody holds
+    drain(*p);  // no machine looks into the queues of a processor without a holder
     woken = idle_without_thread_locked(p);
   }
   sched.lock.unlock();

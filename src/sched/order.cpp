@@ -27,11 +27,13 @@ constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and tho
 constexpr std::size_t batch_max = 128;
 constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
 
+std::int64_t slice_ns() noexcept { return the_scheduler.slice_ns.load(std::memory_order_relaxed); }
+
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
-// Queues those from elsewhere that were taken because they have waited longer than what is here.
-// New ones, if nobody here waits, go where they would have gone: newest first. But not while it is
-// the oldest ones' time, for those that were woken or yield go before new ones.
+// Queues goroutines from elsewhere that were taken because they have waited longer than those here.
+// New ones, if `ready` is empty, go where they would have gone: newest first. But not while it is
+// the oldest ones' time, for goroutines that were woken or yield go before new ones.
 void keep_older(processor& p, goroutine_list& list) noexcept {
   if (p.ready.empty()) {
     const bool in_line = p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns;
@@ -93,8 +95,8 @@ void see_to_descriptors(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// G4: whether some of those that wait here should go round: nobody is free to come for them, and
-// what the others take next is younger.
+// G4: whether some of the goroutines that wait here should go round: no processor is idle and comes
+// for them, and those that others take next are younger.
 bool is_gift_due(const processor& p, std::int64_t oldest) noexcept {
   if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
   // relaxed: hints.
@@ -185,14 +187,6 @@ std::int64_t oldest_in_turn(const processor& p) noexcept {
       {oldest_here(p), global.since_hint(from::shared), global.since_hint(from::overflow)});
 }
 
-// Whether a queued goroutine has waited for a slice, and the chain that runs has used up one.
-bool is_slice_over(const processor& p, std::int64_t now) noexcept {
-  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
-  if (now - p.turn_ns < slice_ns) return false;
-  const std::int64_t oldest = oldest_in_turn(p);
-  return oldest != base::never && now - oldest >= slice_ns;
-}
-
 // G3: `next` goes on, but once the slice is used up it has to yield at its next call. One that
 // wakes the next one and goes to sleep does not yield: then the chain ends with it.
 goroutine* continue_chain(processor& p, bool is_over) noexcept {
@@ -210,13 +204,10 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
   return g;
 }
 
-// The goroutine that was started last, if the one that leaves has started it, or if turns are
-// short: a tree of goroutines is then walked depth first.
-goroutine* take_child(processor& p, std::int64_t last_look) noexcept {
+// The goroutine that was started last, if it was started after `since_ns`.
+goroutine* take_newest(processor& p, std::int64_t since_ns) noexcept {
   const goroutine* const g = p.fresh.peek_back();
-  if (g == nullptr) return nullptr;
-  const bool is_short = p.look_gap.load(std::memory_order_relaxed) > 1;
-  return is_short || g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
+  return g != nullptr && g->since_ns >= since_ns ? p.fresh.pop_back() : nullptr;
 }
 
 // New ones that have waited for a slice get in line, before those that are younger.
@@ -233,14 +224,17 @@ void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noe
 // A slice is over while others wait for one. If those that wake each other have had it, the oldest
 // have the next one. If new goroutines had it, some of the oldest get in line only: a tree of
 // goroutines has nothing but old ones, and the more of them have begun the more memory it takes.
+// For the same reason the newest goes first if turns are short: a tree is then walked depth first.
 goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
-  const bool is_over = is_slice_over(p, now);
-  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
-  if (is_over && !p.has_taken_child) p.oldest_until_ns = now + slice_ns;
-  const bool is_oldest_first = now < p.oldest_until_ns && now - oldest_in_turn(p) >= slice_ns;
+  const std::int64_t slice = slice_ns();
+  const bool has_waited = now - oldest_in_turn(p) >= slice;
+  const bool is_over = has_waited && now - p.turn_ns >= slice;
+  if (is_over && !p.has_taken_child) p.oldest_until_ns = now + slice;
+  const bool is_oldest_first = has_waited && now < p.oldest_until_ns;
   if (goroutine* const g = continue_chain(p, is_over)) return g;
   if (!is_over && !is_oldest_first) {
-    if (goroutine* const g = take_child(p, last_look)) {
+    const bool is_short = p.look_gap.load(std::memory_order_relaxed) > 1;
+    if (goroutine* const g = take_newest(p, is_short ? 0 : last_look)) {
       p.has_taken_child = true;
       return g;
     }
@@ -251,9 +245,9 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
   p.has_pleaded = false;
   p.has_taken_child = false;
   if (is_oldest_first) {
-    bring_forward(p, p.look_gap.load(std::memory_order_relaxed) - 1, now - slice_ns);
+    bring_forward(p, p.look_gap.load(std::memory_order_relaxed) - 1, now - slice);
   } else if (is_over) {
-    bring_forward(p, old_share, now - slice_ns);
+    bring_forward(p, old_share, now - slice);
   }
   return g;
 }
@@ -354,24 +348,22 @@ namespace {
 // G3: a goroutine that was woken and leaves shares its turn with the one that it has started last.
 goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
   if (!std::exchange(p.has_run_woken, false) || is_refused_threads()) return nullptr;
-  const goroutine* const g = p.fresh.peek_back();
-  return g != nullptr && g->since_ns >= last_look ? p.fresh.pop_back() : nullptr;
+  return take_newest(p, last_look);
 }
 
 // Whether the first of those that were woken has waited for a slice, and for longer than any other.
 bool is_woken_oldest(const processor& p, std::int64_t now) noexcept {
   const std::int64_t woken =
       std::min(since(p.woken.front()), the_scheduler.global.since_hint(from::woken));
-  if (now - woken < the_scheduler.slice_ns.load(std::memory_order_relaxed)) return false;
+  if (now - woken < slice_ns()) return false;
   return woken < std::min(oldest_in_turn(p), since(p.next.load(std::memory_order_relaxed)));
 }
 
 // G2: half of the time is for what was woken: as long as the turn that it comes after, and then as
 // long for the others as it took; and more as long as it has waited for longer than they.
 goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
-  const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
   const auto as_long_as = [&](std::int64_t since_ns) {
-    return now + std::clamp(now - since_ns, look_period_ns, slice_ns);
+    return now + std::clamp(now - since_ns, look_period_ns, slice_ns());
   };
   const bool is_worlds = !p.is_others_time.load(std::memory_order_relaxed);
   if (p.woken.empty() && the_scheduler.global.size_hint(from::woken) == 0) {
@@ -400,13 +392,12 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   // relaxed: only who holds it can end the loan to it.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) {
-    const std::int64_t slice_ns = the_scheduler.slice_ns.load(std::memory_order_relaxed);
-    if (now - p.lent_ns < slice_ns) return pick_on_loan(p, now);
+    if (now - p.lent_ns < slice_ns()) return pick_on_loan(p, now);
     keep_loan(p);
   }
   if (goroutine* const g = take_child_of_woken(p, last_look)) {
-    p.until_look =
-        1;  // between two looks those that were woken would go first, and again start some
+    // Between two looks woken goroutines would go first, and again start some.
+    p.until_look = 1;
     return g;
   }
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;

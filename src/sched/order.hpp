@@ -24,14 +24,14 @@
 // each pick is one if turns are longer than that. If it misjudged, the monitor asks for it
 // (watch.cpp). In this order a look
 //   - fires timers that are due, and polls, at most every 50 us: what they wake goes to `woken`;
-//   - picks from `woken` and from the rest, half of the time each if both have somebody; from
+//   - picks from `woken` and from the rest, half of the time each if neither is empty; from
 //     `woken` as long as the first one there has waited for a slice, and for longest of all. Who
 //     comes from `woken` shares its turn with the one it starts last. Of the rest it picks
 //   - `next`; if the one that last had its turn and all it woke have used up a slice together while
 //     others waited for one, `next` has to yield at its next call, and that ends the chain (or the
 //     next look does, for who goes to sleep instead does not yield); else
 //   - the goroutine that the one which leaves has just started, within the same slice (if turns are
-//     short, the newest that nobody has run); else
+//     short, the newest that has never run); else
 //   - the oldest of those that wait their turn, whichever lane it is in. After a slice of such as
 //     wake each other the new ones that have waited for a slice have one, too; after a slice of new
 //     ones sixteen of the oldest get in line.
@@ -101,7 +101,7 @@ inline bool has_run(const goroutine* g) noexcept {
   r.push_back(g);
 }
 
-// The same while there is one in `next`. The first of both goes to `woken`; but in the time of
+// push_next() while there is one in `next`. The first of both goes to `woken`; but in the time of
 // `woken`, if the first was there before, it is the new one, or two chains would take turns by
 // goroutines and not by time.
 [[gnu::noinline]] void push_beside_next(processor& p, goroutine* g) noexcept;

@@ -99,8 +99,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   } else if (!has_thread_locked() &&
              (p != nullptr ? (successor = sched.global.take_tied()) == nullptr
                            : m->lent != nullptr)) {
-    // Nobody could go on with the processor; or who has borrowed it would take the last thread.
-
+    // No thread could go on with the processor; or its borrower would take the last one.
     the_counters.preempt_refused.add();
   } else {
     pauses = true;

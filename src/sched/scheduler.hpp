@@ -161,7 +161,7 @@ void hand_over(machine* m, std::uint32_t thief) noexcept;
 void turn_away(std::uint32_t thief) noexcept;
 // Moves all of a processor's goroutines to the global queue. Requires: the right to touch it.
 void drain(processor& p) noexcept;
-// The same without its stacks.
+// Like drain(), but it keeps its stacks.
 void share_all(processor& p) noexcept;
 // Whether anything is in its own queues. A hint, unless the caller may touch it.
 bool has_work(const processor& p) noexcept;
@@ -282,7 +282,8 @@ inline bool is_refused_threads() noexcept {
 // Whether there is a thread, or can be one, for a processor that leaves a hog.
 bool has_thread_locked() noexcept;
 bool has_thread_hint() noexcept;
-// The same for a processor that is lent: the last spare one will do.
+// Whether there is a thread, or can be one, for a processor that is lent.
+bool has_spare_locked() noexcept;
 bool has_spare_hint() noexcept;
 // Takes one that waits for a new thread, or that one. Require: the lock. Return: null, or false, if
 // there is none. The search counted for it goes to the caller.

@@ -135,7 +135,7 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   the_counters.preempt_armed.add();
 }
 
-// From the goroutine that was looked at, and nobody else.
+// From the goroutine that was looked at, not from one that has come in its place since.
 bool watch::take(processor& p, const sight& s, detach_cause why) noexcept {
   const seen_turn seen{.holder = s.who, .picks = s.picks};
   return retake(p, why, &seen);

@@ -153,8 +153,8 @@ int main(int argc, char** argv) {
       start(who);
       if (how == "inside") {  // exit is called by a goroutine
         while (uses < 100) weft::this_goroutine::yield();
-        // Nobody has been told yet when the listener goes: who has not begun to wait for it by then
-        // would use what is gone.
+        // exit destroys the listener before it stops the goroutines: an acceptor that has not begun
+        // to wait by then would use what is gone.
         if (who == "acceptors") weft::this_goroutine::sleep_for(std::chrono::milliseconds(50));
         std::exit(0);
       }

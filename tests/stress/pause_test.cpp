@@ -560,8 +560,8 @@ TEST_F(pause, in_containers) { stop_in("std::map", {{&use_map}}); }
 TEST_F(pause, in_dlopen_and_dlclose) {
   if (!can_use_loader) {
     GTEST_SKIP()
-        << "TSan does not know the loader's lock, and nobody is paused in the loader under "
-           "it";
+        << "TSan does not know the loader's lock, and goroutines are not paused in the loader "
+           "under it";
   }
   stop_in("dlopen", {{&use_loader}});
 }

@@ -95,8 +95,9 @@ TEST_F(preempt, hogs_share) {
 // Not more than max_procs() compute at a time, but for a moment.
 TEST_F(preempt, hogs_use_no_more_cores_than_there_are_processors) {
   if (!pauses()) {
-    GTEST_SKIP() << "nobody is paused here (asyncpreemptoff=1, or TSan), and a hog that only loses "
-                    "its processor computes on";
+    GTEST_SKIP()
+        << "hogs are not paused here (asyncpreemptoff=1, or TSan); one that only loses its "
+           "processor computes on";
   }
   const procs_scope one(1);
   weft::wait_group all;
