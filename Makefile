@@ -7,8 +7,8 @@ TEST_JOBS ?= 2
 NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ci run test test-debug test-asan test-tsan test-aarch64 test-aarch64-core \
-	test-clang fuzz torture bench format format-check tidy clean
+.PHONY: help setup setup-ci run test soak test-builds test-debug test-asan test-tsan test-aarch64 \
+	test-aarch64-core test-clang fuzz torture bench format format-check tidy clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,7 +19,7 @@ setup: ## install what `make run` and `make test` need and this machine lacks
 setup-ci: ## install what all targets need
 	@tools/install-deps --ci
 
-# $(call build,preset[,target])
+# $(call build,preset[,targets])
 define build
 cmake --preset $(1)
 cmake --build --preset $(1) --parallel $(JOBS) $(if $(2),--target $(2))
@@ -29,7 +29,9 @@ run: setup ## build the demo (examples/hello) and run it
 	$(call build,release,example_hello)
 	build/release/examples/hello
 
-test: setup ## build, and run all tests
+# How long each stress test runs here; more is `make soak`.
+test: export WEFT_STRESS_SECONDS ?= 1
+test: setup ## build, and run the tests
 	$(call build,release)
 	ctest --preset release --parallel $(TEST_JOBS)
 
@@ -68,10 +70,22 @@ test-clang: setup-ci ## the same, with clang++-19
 	$(call build,clang)
 	ctest --preset clang --parallel $(TEST_JOBS)
 
+# SOAK=-LE\ stress leaves out what `make test` has run for a second each.
+soak: export WEFT_STRESS_SECONDS ?= 30
+soak: setup ## what takes too long for `make test`: long stress tests, whole models, each header alone
+	$(call build,release)
+	cmake --build --preset release --parallel $(JOBS) \
+		--target weft_header_check weft_benchmarks weft_torture
+	ctest --preset soak --parallel $(TEST_JOBS) $(SOAK)
+
+test-builds: setup ## build the library in the ways its users do
+	tools/check-builds
+
 # Inputs that fail are left in build/fuzz; what is new goes to build/fuzz/corpus.
 FUZZ_SECONDS ?= 60
 fuzz: setup-ci ## feed the HTTP server random bytes for FUZZ_SECONDS (60)
-	$(call build,fuzz,http_fuzz)
+	$(call build,fuzz,http_fuzz example_hello)
+	build/fuzz/examples/hello
 	mkdir -p build/fuzz/corpus/http
 	cd build/fuzz && tests/fuzz/http_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=8192 \
 		-rss_limit_mb=1024 -timeout=10 -print_final_stats=1 -verbosity=1 \
@@ -84,7 +98,7 @@ torture: setup-ci ## run random programs with weft and with Go for SECONDS (60),
 	tests/torture/run --seconds $(SECONDS) $(ARGS)
 
 bench: setup ## measure weft beside other runtimes
-	$(call build,release)
+	$(call build,release,weft_benchmarks)
 	bench/versus/run
 
 format: setup-ci ## format every C++ file

@@ -2,6 +2,7 @@
 #
 # Passes if SOURCE does not compile and the compiler's words match the regex of the file's line
 # "// expect: <regex>". The second half matters: a file with a typing error does not compile either.
+# A line "// standard: c++20" has it compiled as that instead of C++23.
 
 file(STRINGS ${SOURCE} expect REGEX "^// expect: " LIMIT_COUNT 1)
 if(expect STREQUAL "")
@@ -9,8 +10,14 @@ if(expect STREQUAL "")
 endif()
 string(REGEX REPLACE "^// expect: " "" expect "${expect}")
 
+set(standard c++23)
+file(STRINGS ${SOURCE} line REGEX "^// standard: " LIMIT_COUNT 1)
+if(line)
+  string(REGEX REPLACE "^// standard: " "" standard "${line}")
+endif()
+
 set(ENV{LC_ALL} C)
-execute_process(COMMAND ${COMPILER} ${FLAGS} -fsyntax-only ${SOURCE} RESULT_VARIABLE result
+execute_process(COMMAND ${COMPILER} -std=${standard} ${FLAGS} -fsyntax-only ${SOURCE} RESULT_VARIABLE result
                 OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "${SOURCE} compiles, and must not")

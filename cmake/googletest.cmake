@@ -1,7 +1,6 @@
 # GoogleTest, for our own tests from Debian's source (so that sanitizer and cross builds get one of
 # their own kind), else an installed one if there is any.
 
-set(gtest_source /usr/src/googletest CACHE PATH "Source of GoogleTest (Debian: googletest)")
 if(TARGET GTest::gtest)
   # The project that we are a part of has it.
 elseif(EXISTS ${gtest_source}/CMakeLists.txt AND WEFT_BUILD_TESTS)
@@ -12,7 +11,8 @@ elseif(EXISTS ${gtest_source}/CMakeLists.txt AND WEFT_BUILD_TESTS)
   target_compile_options(gtest PRIVATE -O1 -g0)
   target_compile_options(gtest_main PRIVATE -O1 -g0)
 elseif(WEFT_BUILD_TESTS)
-  message(FATAL_ERROR "GoogleTest's source is not in ${gtest_source}: run `make setup`")
+  message(FATAL_ERROR "GoogleTest's source is not in ${gtest_source}: run `make setup`, or do "
+                      "without tests (-DBUILD_TESTING=OFF)")
 else()
   find_package(GTest QUIET)
 endif()

@@ -3,6 +3,7 @@
 # One translation unit per header, written into the build tree, in an object library `name`. A header
 # that forgot an include or its #pragma once fails here and not at the first user who includes it
 # first. `base` is the folder the headers are included from; `prefix` is < or ", the way they are.
+# The target weft_header_check builds it.
 function(weft_header_check name base prefix)
   set(suffix "${prefix}")
   if(prefix STREQUAL "<")
@@ -18,7 +19,8 @@ function(weft_header_check name base prefix)
     list(APPEND units ${unit})
   endforeach()
   if(units)
-    add_library(${name} OBJECT ${units})
+    add_library(${name} OBJECT EXCLUDE_FROM_ALL ${units})
+    add_dependencies(weft_header_check ${name})
     weft_own_target(${name})
     target_compile_options(${name} PRIVATE -O0 -g0)
     target_link_libraries(${name} PRIVATE weft::weft)

@@ -30,7 +30,7 @@ void produce(const weft::context& ctx, const weft::sender<std::string>& words) {
   } else {
     for (std::size_t i = 1; i <= 2'000; ++i) {
       std::string word(i * 7919 % 61 + 1, 'x');
-      if (words.send(ctx, word)) break;  // the context has ended; word is untouched
+      if (words.send(ctx, std::move(word))) break;  // the context has ended; word is untouched
     }
   }
   words.close();

@@ -223,30 +223,28 @@ class chan_handle {
   }
 
   // Those with a context are in weft/context.hpp.
-  std::error_code do_send(const context& c, T& value) const;
+  template <class U>
+  std::error_code do_send(const context& c, U&& value) const;
   expected<T> do_recv(const context& c) const;
 
-  chan_status do_try_send(T& value) const {
+  // A const T& is copied, a T&& moved.
+  template <class U>
+  chan_status do_try_send(U&& value) const {
     chan_core* const c = ref_.get();
     if (c == nullptr) return chan_status::full;
     if constexpr (!chan_element<T>::is_inline) {
-      // Before anything is moved.
-      if (c->closed_hint()) return chan_status::closed;
+      // Before anything is copied or moved.
+      if (c->is_closed_now()) return chan_status::closed;
       if (!c->could_send()) return chan_status::full;
     }
-    outgoing<T> out(std::move(value));
-    switch (c->try_send(out.element())) {
-      case chan_outcome::done:
-        out.sent();
-        return chan_status::ok;
-      case chan_outcome::closed:
-        out.return_to(value);
-        return chan_status::closed;
-      case chan_outcome::would_wait:
-        break;
+    outgoing<T> out(std::forward<U>(value));
+    const chan_outcome outcome = c->try_send(out.element());
+    if (outcome == chan_outcome::done) {
+      out.sent();
+      return chan_status::ok;
     }
-    out.return_to(value);
-    return chan_status::full;
+    if constexpr (!std::is_const_v<std::remove_reference_t<U>>) out.return_to(value);
+    return outcome == chan_outcome::closed ? chan_status::closed : chan_status::full;
   }
 
   std::optional<T> do_recv() const {
@@ -330,8 +328,12 @@ class chan : public detail::chan_handle<T> {
   void send(T v) const { this->do_send(std::move(v)); }
 
   // The same until the context ends. Returns: its error then; `v` is untouched.
-  std::error_code send(const context& c, T& v) const { return this->do_send(c, v); }
-  std::error_code send(const context& c, T&& v) const { return this->do_send(c, v); }
+  std::error_code send(const context& c, const T& v) const
+    requires std::is_copy_constructible_v<T>
+  {
+    return this->do_send(c, v);
+  }
+  std::error_code send(const context& c, T&& v) const { return this->do_send(c, std::move(v)); }
 
   // Returns: the next value, or nothing once the channel is closed and drained. Blocks: the
   // goroutine; for ever on the nil channel.
@@ -339,9 +341,14 @@ class chan : public detail::chan_handle<T> {
   // The same until the context ends. Returns: its error then; errc::closed once closed and drained.
   expected<T> recv(const context& c) const { return this->do_recv(c); }
 
-  // Never wait. `v` is moved from only if the result is ok. The nil channel is full, and empty.
-  chan_status try_send(T& v) const { return this->do_try_send(v); }
-  chan_status try_send(T&& v) const { return this->do_try_send(v); }
+  // Never wait. An lvalue is copied; an rvalue is moved from only if the result is ok. The nil
+  // channel is full, and empty.
+  chan_status try_send(const T& v) const
+    requires std::is_copy_constructible_v<T>
+  {
+    return this->do_try_send(v);
+  }
+  chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
   std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
   // Everyone who waits goes on; values inside can still be received.
@@ -367,10 +374,18 @@ class sender : public detail::chan_handle<T> {
   explicit(false) sender(N) noexcept {}
 
   void send(T v) const { this->do_send(std::move(v)); }
-  std::error_code send(const context& c, T& v) const { return this->do_send(c, v); }
-  std::error_code send(const context& c, T&& v) const { return this->do_send(c, v); }
-  chan_status try_send(T& v) const { return this->do_try_send(v); }
-  chan_status try_send(T&& v) const { return this->do_try_send(v); }
+  std::error_code send(const context& c, const T& v) const
+    requires std::is_copy_constructible_v<T>
+  {
+    return this->do_send(c, v);
+  }
+  std::error_code send(const context& c, T&& v) const { return this->do_send(c, std::move(v)); }
+  chan_status try_send(const T& v) const
+    requires std::is_copy_constructible_v<T>
+  {
+    return this->do_try_send(v);
+  }
+  chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
   void close() const { this->do_close(); }
 
   bool operator==(const sender& other) const noexcept { return this->ref_ == other.ref_; }

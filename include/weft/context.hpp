@@ -1,9 +1,14 @@
 // weft/context.hpp: cancellation, deadlines and values that travel down a tree of calls.
 //
 // A context is a cheap handle. Its tree is cancelled from any node downwards: when cancel() returns
-// every context below has its err and cause set, its done() closed and whoever waited with it
-// woken. Stop tokens and functions come after all that, so these may cancel again; whoever cancels
-// first runs the callbacks of the former. The first cause wins.
+// every context below has its err and cause set, its stop token stopped, its done() closed and
+// the goroutines that waited with it woken. err() is there from the instant at which done() closes;
+// stop tokens are stopped just before. Stop callbacks and functions come after all that, so these
+// may cancel again; the first call of cancel() runs the callbacks. The first cause wins.
+//
+// A context with a deadline for which no handle is left, neither on it nor on its done() or on what
+// was derived from it, goes at once, and its timer with it: the program could not see its end.
+// Functions of after_func keep it until then; so does a stop token that was taken from it.
 //
 // What waits for goroutines or for time can be given a context (select: recv(ctx.done())), and so
 // can dial, resolve and the calls of weft/http.hpp. Reads, writes, accept and copies of connections
@@ -171,8 +176,9 @@ class cancel_function {
  public:
   explicit cancel_function(detail::context_ref ref) noexcept : ref_(std::move(ref)) {}
   void operator()() const { detail::cancel_context(ref_, errc::canceled, nullptr); }
+  // An error code that says that there was no error is no cause.
   void operator()(std::error_code cause) const {
-    (*this)(std::make_exception_ptr(std::system_error(cause)));
+    (*this)(cause ? std::make_exception_ptr(std::system_error(cause)) : std::exception_ptr());
   }
   void operator()(std::exception_ptr cause) const {
     detail::cancel_context(ref_, errc::canceled, std::move(cause));
@@ -199,7 +205,7 @@ cancellable with_deadline(const context& parent, std::chrono::time_point<Clock, 
   if constexpr (std::is_same_v<Clock, clock>) {
     deadline_ns = detail::to_ns(when.time_since_epoch());
   } else {
-    deadline_ns = detail::deadline_after(detail::to_ns(when - Clock::now()));
+    deadline_ns = detail::deadline_after(detail::ns_until(when));
   }
   detail::context_ref ref = detail::make_with_deadline(parent.ref(), deadline_ns);
   return {context(ref), cancel_function(ref)};
@@ -263,11 +269,13 @@ std::error_code sleep_for(const context& c, std::chrono::duration<Rep, Period> d
 }  // namespace this_goroutine
 
 template <class T>
-std::error_code detail::chan_handle<T>::do_send(const context& c, T& value) const {
-  if (ref_.get() != nullptr && ref_.get()->closed_hint()) throw_closed_send();
+template <class U>
+std::error_code detail::chan_handle<T>::do_send(const context& c, U&& value) const {
+  if (ref_.get() != nullptr && ref_.get()->is_closed_now()) throw_closed_send();
   if (c.err()) return c.err();
   const receiver<std::monostate> done = c.done();
-  detail::send_case<T, T, detail::no_handler> sending(*this, value, {});
+  using source = lent_value<std::remove_reference_t<U>>;
+  send_case<T, source, no_handler> sending(*this, source{std::addressof(value)}, {});
   const std::size_t taken = select(std::move(sending), recv(done));
   return taken == 1 ? c.err() : std::error_code();
 }

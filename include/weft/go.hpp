@@ -22,11 +22,13 @@
 #include <weft/detail/task.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
+#include <ratio>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -44,15 +46,38 @@ WEFT_API std::uint64_t new_local_key() noexcept;
 WEFT_API void* find_local(std::uint64_t key);
 WEFT_API void add_local(std::uint64_t key, void* value, void (*destroy)(void*));
 
-// Nanoseconds of any duration, rounded up (nothing wakes early) and kept within 64 bits.
+// Nanoseconds of any duration, rounded up (nothing wakes early) and kept within 64 bits. What is
+// not a number is none.
 template <class Rep, class Period>
 std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
-  using seconds = std::chrono::duration<long double>;
-  constexpr long double limit = 9.2e9L;  // 292 years
-  const long double s = std::chrono::duration_cast<seconds>(d).count();
-  if (s >= limit) return INT64_MAX;
-  if (s <= -limit) return INT64_MIN;
-  return std::chrono::ceil<std::chrono::nanoseconds>(d).count();
+  using std::chrono::nanoseconds;
+  if constexpr (std::is_same_v<std::chrono::duration<Rep, Period>, nanoseconds>) {
+    return d.count();
+  } else {
+    using seconds = std::chrono::duration<long double>;
+    constexpr long double limit = 9.2e9L;  // 292 years
+    const long double s = std::chrono::duration_cast<seconds>(d).count();
+    if (s >= limit) return INT64_MAX;
+    if (s <= -limit) return INT64_MIN;
+    if (std::isnan(s)) return 0;
+    using factor = std::ratio_divide<Period, std::nano>;
+    if constexpr (factor::num == 1 || factor::den == 1) {
+      return std::chrono::ceil<nanoseconds>(d).count();
+    } else {
+      // A sixtieth of a second, say: the steps of an exact conversion might not fit.
+      return static_cast<std::int64_t>(std::ceil(s * 1e9L));
+    }
+  }
+}
+
+// Nanoseconds from now until `when` on its own clock, kept within 64 bits: neither a time point nor
+// the difference of two need fit.
+template <class Clock, class Duration>
+std::int64_t ns_until(std::chrono::time_point<Clock, Duration> when) {
+  const std::int64_t then = to_ns(when.time_since_epoch());
+  std::int64_t left = 0;
+  if (!__builtin_sub_overflow(then, to_ns(Clock::now().time_since_epoch()), &left)) return left;
+  return then < 0 ? INT64_MIN : INT64_MAX;
 }
 
 inline std::int64_t deadline_after(std::int64_t ns) noexcept {
@@ -65,11 +90,9 @@ inline std::int64_t deadline_after(std::int64_t ns) noexcept {
 template <class Clock, class Duration, class Wait>
 bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) {
   for (;;) {
-    const auto now = Clock::now();
-    // Before the difference is taken: it may not fit if `when` is the beginning of time.
-    const bool past = when <= now;
-    if (wait_ns(deadline_after(past ? 0 : to_ns(when - now)))) return true;
-    if (past || time_is_simulated() || Clock::now() >= when) return false;
+    const std::int64_t left = ns_until(when);
+    if (wait_ns(deadline_after(left))) return true;
+    if (left <= 0 || time_is_simulated() || ns_until(when) <= 0) return false;
   }
 }
 
@@ -77,9 +100,12 @@ bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) 
 
 // Runs `main` as goroutine 1 (a second run at the same time gets another number). Returns: main's
 // int (0 for void, and if main ended by this_goroutine::exit) when main returns; the others keep
-// running until the process exits, which stops them before static objects are destroyed. An
-// exception leaving main leaves run. Throws: std::logic_error in a goroutine; std::system_error if
-// the runtime cannot start. Blocks: the calling thread.
+// running until the process exits, which stops them before static objects are destroyed. (What
+// destructors and exit handlers start then runs on the thread that exits, while that waits in weft.
+// A wait that only goroutines could end which the exit has stopped is given up: the process goes on
+// to its end, with a line on stderr.) An exception leaving main leaves run.
+// Throws: std::logic_error in a goroutine; std::system_error if the runtime cannot start.
+// Blocks: the calling thread.
 template <class F>
 int run(F&& main) {
   using result = std::invoke_result_t<F>;
@@ -231,7 +257,7 @@ void sleep_for(std::chrono::duration<Rep, Period> d) {
 }
 template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> when) {
-  if (Clock::now() >= when) return;
+  if (detail::ns_until(when) <= 0) return;
   detail::wait_on_clock(when, [](std::int64_t deadline) {
     detail::sleep_until_ns(deadline);
     return false;

@@ -27,6 +27,10 @@
 #include <utility>
 #include <vector>
 
+namespace weft::os {
+class file;
+}
+
 namespace weft::http {
 
 struct field {
@@ -82,9 +86,9 @@ class headers {
 
 // What a client asks. Requests that are not well-formed never reach a handler.
 struct request {
-  std::string method;  // "GET"; case counts
-  std::string target;  // "/path?query", as it came
-  http::headers headers;
+  std::string method;                   // "GET"; case counts
+  std::string target;                   // "/path?query", as it came; of "http://host/path", "/path"
+  http::headers headers;                // Host is the target's host if that has one
   std::string body;                     // all of it; empty for a streaming handler
   context ctx = context::background();  // with the values of serve's. Ends when the server gives
                                         // up waiting for the handler (serve_options::drain), but
@@ -97,8 +101,8 @@ class connection;
 
 // The answer. The status is 200 unless set. A body that ends within serve_options::buffer_bytes is
 // sent with its Content-Length, when the handler returns; a longer one, or one that is flushed, in
-// pieces (chunked). To HEAD the same is answered without the body; if the handler wrote none, and
-// set no Content-Length, without that.
+// pieces (chunked), unless the handler has set a Content-Length. The answer to HEAD has that head
+// and no body; if the handler wrote none, and set no Content-Length, the head has no length.
 //
 // Requires: used by one goroutine at a time, and not after the handler returned.
 class response {
@@ -114,8 +118,15 @@ class response {
   // nobody can smuggle a line in); std::logic_error if the head has been sent.
   WEFT_API void set(std::string_view name, std::string_view value);
   WEFT_API void add(std::string_view name, std::string_view value);
-  // Appends to the body. Without effect once the client is gone: see flush.
+  // Appends to the body. Blocks: the goroutine, from serve_options::buffer_bytes on, while the
+  // client does not read. Without effect once the client is gone: see flush.
   WEFT_API void write(std::string_view text);
+  // Appends a file from its position on, at most `count` bytes. Of a file on a disk that is more
+  // than a few KiB nothing comes into the program's memory, unless the body goes out in chunks; and
+  // if it is the whole body so far, and no Content-Length is set, this sets it. Blocks: as flush.
+  // Returns: why the file cannot be read, or the client not be reached any more.
+  WEFT_API std::error_code write_file(
+      os::file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
   // Sends what there is so far, and the rest piece by piece. Blocks: the goroutine, while the
   // client does not read. Returns: why the client cannot be reached any more.
   WEFT_API std::error_code flush();
@@ -158,12 +169,13 @@ struct serve_options {
   std::size_t header_bytes = std::size_t{64} << 10;  // request line and header; more: 431 or 414
   std::size_t body_bytes = std::size_t{8} << 20;     // more: 413
   duration idle = std::chrono::seconds(75);          // for the next request to begin, at most
-  duration read = std::chrono::seconds(10);  // for the whole header: 408; and as a grace for bodies
+  duration read = std::chrono::seconds(10);   // for the first request to begin, for a whole header:
+                                              // 408; and without a byte of a body: 408
   duration write = std::chrono::seconds(30);  // for the client to take 256 KiB of an answer
-  std::size_t body_rate = 1024;               // bytes per second that a body must come with: 408
-  std::size_t connections = 65'536;           // at a time; more wait to be accepted
+  std::size_t body_rate = 1024;  // bytes per second that a body must come with, over `read`: 408
+  std::size_t connections = 65'536;  // at a time; more wait to be accepted
   std::size_t requests = std::numeric_limits<std::size_t>::max();  // of one connection
-  std::size_t buffer_bytes = std::size_t{1} << 20;                 // of an answer's body
+  std::size_t buffer_bytes = std::size_t{16} << 10;  // of an answer's body; the rest is streamed
   duration drain = std::chrono::seconds(30);  // for requests in flight when serve's context ends
 
   // Gets each exception that leaves a handler, before the client gets its 500. If it is not set the
@@ -196,6 +208,22 @@ struct message {
   std::string body;
 };
 
+// Why there is no answer, or not all of it, when the connection came to an ordinary end. Both are
+// std::errc::connection_reset, too; a connection that was reset has that code itself.
+enum class answer_errc { missing = 1, truncated };
+
+WEFT_API const std::error_category& answer_category() noexcept;
+inline std::error_code make_error_code(answer_errc e) noexcept {
+  return {static_cast<int>(e), answer_category()};
+}
+
+}  // namespace weft::http
+
+template <>
+struct std::is_error_code_enum<weft::http::answer_errc> : std::true_type {};
+
+namespace weft::http {
+
 struct client_options {
   std::size_t header_bytes = std::size_t{256} << 10;
   std::size_t body_bytes = std::size_t{64} << 20;
@@ -204,7 +232,9 @@ struct client_options {
 };
 
 // Sends requests, on connections that are kept open between them. Any number of goroutines may use
-// one at a time. Redirects are answers like others.
+// one at a time. Redirects are answers like others. A request that gets no answer on a connection
+// that was kept is sent again, on another one, if its method or an Idempotency-Key says that this
+// does no harm; never if it could then be carried out twice (POST).
 //
 // Header fields are sent as they are given; Host and User-Agent are added if they are missing. The
 // connection itself belongs to the client: it refuses Connection, Transfer-Encoding and Expect, and
@@ -214,9 +244,9 @@ struct client_options {
 // Errors: that of the context, at once, if it ends; std::errc::protocol_not_supported for an https
 // URL; invalid_argument for what is no http URL, for the method CONNECT or one that is no token,
 // and for a field that is refused, whose name is no token or whose value has control characters;
-// bad_message if the answer is no HTTP, message_size if it is too long, connection_reset if it ends
-// early; not_enough_memory if no goroutine can be made, which bodies of more than 16 KiB take; else
-// the network's.
+// bad_message if the answer is no HTTP, message_size if it is too long, answer_errc::missing or
+// truncated if the connection ends before it does; not_enough_memory if no goroutine can be made,
+// which bodies of more than 16 KiB take; else the network's.
 class client {
  public:
   WEFT_API explicit client(client_options options = {});

@@ -52,6 +52,27 @@ clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
 
 namespace weft::net {
 
+// What is wrong with the text of a network or an address. All of them are
+// std::errc::invalid_argument, too.
+enum class address_errc { unknown_network = 1, missing_port, bad_port, malformed };
+
+WEFT_API const std::error_category& address_category() noexcept;
+inline std::error_code make_error_code(address_errc e) noexcept {
+  return {static_cast<int>(e), address_category()};
+}
+
+// A line about an error of dial or listen, with the address that a code cannot carry:
+// describe("dial", "tcp", "a.example:80", e) is "dial tcp a.example:80: Connection refused".
+WEFT_API std::string describe(std::string_view what, std::string_view network,
+                              std::string_view address, const std::error_code& why);
+
+}  // namespace weft::net
+
+template <>
+struct std::is_error_code_enum<weft::net::address_errc> : std::true_type {};
+
+namespace weft::net {
+
 // Where a socket is: an IP address with a port, or a path (or, with a leading '@', a name in the
 // abstract namespace) of a Unix socket. Empty for a Unix socket without a name.
 class address {
@@ -198,7 +219,8 @@ class listener : public socket {
  public:
   listener() noexcept = default;
 
-  // Waits for the next connection. If the process has no descriptors left it waits for some.
+  // Waits for the next connection. If the process has no descriptors left it waits for some, and a
+  // line on stderr says so, once a minute at most.
   WEFT_API expected<conn> accept();
   WEFT_API address addr() const;
   // As conn's.
@@ -248,12 +270,13 @@ class packet_conn : public two_way_socket {
 };
 
 // network: "tcp", "tcp4", "tcp6" with address "host:port", ":port" (all interfaces; "tcp": both
-// protocols) or port 0 (any free one); "unix" with a path.
+// protocols) or port 0 (any free one); "unix" with a path. Returns: an address_errc if there is no
+// such network, or the address has not that form; else the system's error.
 WEFT_API expected<listener> listen(std::string_view network, std::string_view address);
 
 // The same networks. A host with several addresses is tried as RFC 8305 (happy eyeballs) says. The
-// context ends only the attempt. Returns: the first address's error if none can be reached;
-// std::errc::invalid_argument if there is no such network, or the address has not that form.
+// context ends only the attempt. Returns: the first address's error if none can be reached; an
+// address_errc as listen does.
 WEFT_API expected<conn> dial(std::string_view network, std::string_view address,
                              context ctx = context::background());
 
@@ -266,9 +289,10 @@ WEFT_API expected<packet_conn> listen_packet(std::string_view network, std::stri
 WEFT_API expected<std::vector<address>> resolve(std::string_view host,
                                                 context ctx = context::background());
 
-// Copies from one connection to the other until the end of the stream, inside the kernel. Returns:
-// how many bytes, or an error: then it is not known how many, and what had been read but not
-// written is lost.
+// Copies from one connection to the other until the end of the stream; much at a time inside the
+// kernel, as long as the process has descriptors for a pipe. While nothing comes it holds neither
+// descriptors nor memory. Returns: how many bytes, or an error: then it is not known how many, and
+// what had been read but not written is lost.
 WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
 
 }  // namespace weft::net

@@ -157,10 +157,14 @@ WEFT_API std::string_view file_backend();
 // can copy, from files on disks, the position stands behind what has been sent.
 WEFT_API expected<std::uint64_t> copy(
     net::conn& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
-// The same the other way round, until the end of the stream. After an error the position of a file
-// on a disk stands behind what has been written; what had been read beyond it is lost.
+// Copies from a connection to a file, until the end of the stream. After an error the position of a
+// file on a disk stands behind what has been written; what had been read beyond it is lost.
 WEFT_API expected<std::uint64_t> copy(
     file& to, net::conn& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
+// Copies from file to file, from position to position; where the file system can share the data of
+// two files, it does. Errors: as those of reading and writing.
+WEFT_API expected<std::uint64_t> copy(
+    file& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 
 // Each of these signals is sent to the channel, from now on, in addition to what the channel and
 // others get already. Nothing waits for the channel: what does not fit is dropped, so give it room
@@ -169,7 +173,8 @@ WEFT_API expected<std::uint64_t> copy(
 // No signals: all but those that mean a fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS,
 // SIGABRT) and the one that the runtime uses. Named, these are delivered as far as others send
 // them; a fault stays one. Throws: std::invalid_argument for a nil channel, SIGKILL, SIGSTOP or
-// what is no signal; std::system_error if there is no thread to be had for it.
+// what is no signal; std::system_error if there is no thread to be had for it; std::logic_error in
+// a bubble or an exploration (weft/test.hpp), and for a channel that was made in one.
 WEFT_API void notify(chan<int> c, std::initializer_list<int> signals);
 
 // The channel gets no more signals when this returns. A signal that nobody wants any more does

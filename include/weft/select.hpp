@@ -79,18 +79,49 @@ class receive_case {
   F handler_;
 };
 
-template <class T, class U, class F>
+// Where a send has its value from: an object of the caller's, or one that it had to make. A const
+// one is copied; another one is moved from, and only if the case is taken.
+template <class U>
+struct lent_value {
+  using type = U;
+  U* at;
+  U* get() noexcept { return at; }
+};
+template <class U>
+struct own_value {
+  using type = U;
+  std::remove_const_t<U> it;
+  U* get() noexcept { return std::addressof(it); }
+};
+
+template <class T, class U>
+auto value_to_send(U&& x) {
+  if constexpr (!std::is_same_v<std::remove_cvref_t<U>, T>) {
+    // A selector may send it several times.
+    using kept = std::conditional_t<std::is_copy_constructible_v<T>, const T, T>;
+    return own_value<kept>{static_cast<T>(std::forward<U>(x))};
+  } else if constexpr (std::is_lvalue_reference_v<U>) {
+    static_assert(std::is_copy_constructible_v<T>,
+                  "an lvalue is copied, and this one cannot be: std::move what is to be moved");
+    return lent_value<const T>{std::addressof(x)};
+  } else {
+    return lent_value<U>{std::addressof(x)};
+  }
+}
+
+template <class T, class Source, class F>
 class send_case {
   static_assert(std::is_invocable_v<F&>, "the handler of a send takes nothing");
+  using U = typename Source::type;
 
  public:
-  // `value` is moved from only if the case is taken, and copied if it is const.
-  send_case(const chan_handle<T>& c, U& value, F handler)
-      : value_(std::addressof(value)), handler_(std::move(handler)) {
+  send_case(const chan_handle<T>& c, Source source, F handler)
+      : source_(std::move(source)), handler_(std::move(handler)) {
     untyped_.channel = c.core();
   }
-  send_case(send_case&& other) noexcept(std::is_nothrow_move_constructible_v<F>)
-      : value_(other.value_), handler_(std::move(other.handler_)) {
+  send_case(send_case&& other) noexcept(std::is_nothrow_move_constructible_v<F> &&
+                                        std::is_nothrow_move_constructible_v<Source>)
+      : source_(std::move(other.source_)), handler_(std::move(other.handler_)) {
     untyped_.channel = other.untyped_.channel;
   }
 
@@ -99,18 +130,19 @@ class send_case {
   select_case* prepare(std::span<select_case* const> before) {
     untyped_.what = select_case::kind::send;
     if (untyped_.channel == nullptr) return &untyped_;
-    // If another case sends the same object it has the value already.
+    // If an earlier case moves from this object, too, that case has the value already.
+    U* const value = source_.get();
     const select_case* same = nullptr;
     for (const select_case* const c : before) {
-      if (moves && c->source == value_ && c->type == &chan_element<T>::shape) same = c;
+      if (moves && c->source == value && c->type == &chan_element<T>::shape) same = c;
     }
     if constexpr (std::is_const_v<U>) {
-      const T* const found = same != nullptr ? holder_of(*same)->value() : value_;
+      const T* const found = same != nullptr ? holder_of(*same)->value() : value;
       out_.emplace(*found);
     } else {
       if (same != nullptr) return share(*same);
-      out_.emplace(std::move(*value_));
-      untyped_.source = moves ? value_ : nullptr;
+      out_.emplace(std::move(*value));
+      untyped_.source = moves ? value : nullptr;
       untyped_.type = &chan_element<T>::shape;
     }
     untyped_.holder = &*out_;
@@ -124,7 +156,7 @@ class send_case {
   // Another case was taken.
   void put_aside() {
     if (out_ && !out_->was_sent()) {
-      if constexpr (!std::is_const_v<U>) out_->return_to(*value_);
+      if constexpr (!std::is_const_v<U>) out_->return_to(*source_.get());
     }
     out_.reset();
   }
@@ -150,7 +182,7 @@ class send_case {
   }
 
   select_case untyped_;
-  U* value_;
+  Source source_;
   std::optional<outgoing<T>> out_;
   F handler_;
 };
@@ -189,16 +221,19 @@ auto recv(const receiver<T>& c, F handler = {}) {
   return detail::receive_case<T, F>(c, std::move(handler));
 }
 
-// A case that sends x, which must live until the select is over.
+// A case that sends x, which must live until the select is over. An lvalue is copied; an rvalue is
+// moved from, and only if the case is taken. What is no T is made one at once.
 template <class T, class U, class F = detail::no_handler>
-  requires std::is_same_v<std::remove_cvref_t<U>, T>
+  requires(std::is_same_v<std::remove_cvref_t<U>, T> || std::is_convertible_v<U, T>)
 auto send(const chan<T>& c, U&& x, F handler = {}) {
-  return detail::send_case<T, std::remove_reference_t<U>, F>(c, x, std::move(handler));
+  auto source = detail::value_to_send<T>(std::forward<U>(x));
+  return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
 template <class T, class U, class F = detail::no_handler>
-  requires std::is_same_v<std::remove_cvref_t<U>, T>
+  requires(std::is_same_v<std::remove_cvref_t<U>, T> || std::is_convertible_v<U, T>)
 auto send(const sender<T>& c, U&& x, F handler = {}) {
-  return detail::send_case<T, std::remove_reference_t<U>, F>(c, x, std::move(handler));
+  auto source = detail::value_to_send<T>(std::forward<U>(x));
+  return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
 
 // A case that is taken if no other was for so long.

@@ -249,11 +249,9 @@ class condition_variable {
   template <class Clock, class Duration>
   std::cv_status wait_until(std::unique_lock<mutex>& lock,
                             std::chrono::time_point<Clock, Duration> when) {
-    const auto now = Clock::now();
-    const bool past = when <= now;  // before the difference is taken: it may not fit
-    const std::int64_t ns = past ? 0 : detail::to_ns(when - now);
-    if (wait_within(lock, detail::deadline_after(ns))) return std::cv_status::no_timeout;
-    const bool over = past || detail::time_is_simulated() || Clock::now() >= when;
+    const std::int64_t left = detail::ns_until(when);
+    if (wait_within(lock, detail::deadline_after(left))) return std::cv_status::no_timeout;
+    const bool over = left <= 0 || detail::time_is_simulated() || detail::ns_until(when) <= 0;
     return status(!over);
   }
   template <class Clock, class Duration, class Predicate>

@@ -37,6 +37,15 @@ class timer_function {
  public:
   virtual ~timer_function() = default;
   virtual void call() = 0;
+  // Asked when its time has come, inside the runtime. Returns: false if it is not to be called,
+  // because its owner (a context) is being destroyed, and about to stop the timer.
+  virtual bool claim() noexcept { return true; }
+  // Whether it may be called while the process exits, though it was set before: it is the library's
+  // own, and uses no object that may have been destroyed.
+  virtual bool may_outlive_statics() const noexcept { return false; }
+  // While the process exits, inside the runtime: whether a goroutine that still runs could learn
+  // that it was called.
+  virtual bool is_heard() noexcept { return true; }
 };
 template <class F>
 class timer_function_of final : public timer_function {
@@ -86,7 +95,8 @@ std::int64_t period_ns(std::chrono::duration<Rep, Period> d) {
 
 }  // namespace detail
 
-// A handle; a copy is another handle on the same timer. Dropping it stops nothing.
+// A handle; a copy is another handle on the same timer. Dropping one stops nothing that anybody
+// could hear: a timer goes when the last handle on it and on its channel does.
 class timer {
  public:
   // Delivers the time on c() after `d`.
@@ -113,7 +123,8 @@ class timer {
 };
 
 // Delivers the time every `period`; ticks that nobody received in time are dropped. The destructor
-// stops it.
+// stops it; but a channel that is taken from a temporary, as in ticker(1s).c(), goes on for as long
+// as there is a handle on it: Go's time.Tick.
 class ticker {
  public:
   // Throws: std::invalid_argument unless the period is positive.
@@ -129,8 +140,13 @@ class ticker {
     if (ref_) ref_.stop();
   }
 
-  receiver<clock::time_point> c() const { return receiver<clock::time_point>(ref_.channel()); }
+  receiver<clock::time_point> c() const& { return receiver<clock::time_point>(ref_.channel()); }
+  receiver<clock::time_point> c() && {
+    const detail::timer_ref given_away = std::move(ref_);
+    return receiver<clock::time_point>(given_away.channel());
+  }
   void stop() { ref_.stop(); }
+  // Throws: also std::logic_error if it was moved from.
   template <class Rep, class Period>
   void reset(std::chrono::duration<Rep, Period> period) {
     ref_.reset(detail::period_ns(period), detail::period_ns(period));
@@ -148,7 +164,7 @@ receiver<clock::time_point> after(std::chrono::duration<Rep, Period> d) {
 }
 
 // Calls f in a goroutine of its own after `d`, unless the timer is stopped before. Dropping the
-// timer does not stop it.
+// timer does not stop it. If there is no memory for a goroutine then, f is called when there is.
 template <class Rep, class Period, class F>
 timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
   static_assert(std::is_invocable_v<std::decay_t<F>&>, "the function of after_func takes nothing");

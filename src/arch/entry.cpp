@@ -3,23 +3,12 @@
 #include "arch/entry.hpp"
 
 #include "base/fatal.hpp"
+#include "base/sanitizer.hpp"
 
 #include <cxxabi.h>
 #include <unwind.h>
 
 #include <new>
-
-#if defined(__SANITIZE_ADDRESS__)
-#define WEFT_HAS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WEFT_HAS_ASAN 1
-#endif
-#endif
-
-#if WEFT_HAS_ASAN
-extern "C" void __asan_handle_no_return();
-#endif
 
 // The instruction in weft_goroutine_entry at which a goroutine goes on that has been unwound.
 extern "C" [[gnu::visibility("hidden")]] const char weft_goroutine_exited[];
@@ -75,10 +64,7 @@ void swallowed(_Unwind_Reason_Code, _Unwind_Exception*) {
 void set_entry_hooks(const entry_hooks& h) noexcept { hooks = h; }
 
 void unwind_goroutine(unwind_storage& storage) {
-#if WEFT_HAS_ASAN
-  // The frames that are left without returning would leave their red zones behind.
-  __asan_handle_no_return();
-#endif
+  base::sanitizer::handle_no_return();
   auto* const exception = ::new (static_cast<void*>(&storage)) _Unwind_Exception{};
   exception->exception_class = exit_class;
   exception->exception_cleanup = &swallowed;

@@ -217,7 +217,7 @@ bool describe_exception(text& out) noexcept {
     throw;
   } catch (const std::exception& e) {
     const char* const what = e.what();
-    if (what != nullptr && *what != '\0') out << ": " << what;
+    if (what != nullptr && *what != '\0') (out << ": ").printable(what);
   } catch (...) {
     return true;  // any other type has nothing more to say
   }

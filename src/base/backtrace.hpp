@@ -73,6 +73,24 @@ saved_frame frame_of(const void* ucontext) noexcept;
 #endif
 }
 
+// Whether the code that was interrupted at `pc` was in a system call, or is about to repeat one.
+// Inlined like interrupted_pc().
+[[gnu::always_inline]] inline bool is_at_system_call(std::uintptr_t pc) noexcept {
+#if defined(__x86_64__)
+  constexpr std::uintptr_t length = 2;
+  const auto is_call = [](std::uintptr_t at) {
+    const auto* const code = reinterpret_cast<const unsigned char*>(at);
+    return code[0] == 0x0f && code[1] == 0x05;
+  };
+#else
+  constexpr std::uintptr_t length = 4;
+  const auto is_call = [](std::uintptr_t at) {
+    return *reinterpret_cast<const std::uint32_t*>(at) == 0xd4000001;
+  };
+#endif
+  return is_call(pc) || is_call(pc - length);
+}
+
 // Appends the exception now being handled: "std::runtime_error: boom", or the bare type if it is no
 // std::exception, or "an exception of another language". Allocates (names are demangled).
 // Returns: false, having appended nothing, if no exception is being handled.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <poll.h>
 #include <unistd.h>
 
 namespace weft::base {
@@ -48,6 +49,46 @@ text& text::hex(std::uint64_t n) noexcept {
   return *this << "0x" << std::string_view(digits + at, sizeof digits - at);
 }
 
+namespace {
+
+// Returns: how many bytes the character at the beginning of `s` has, or 0 if it is none that may be
+// shown.
+std::size_t printable_size(std::string_view s) noexcept {
+  const auto byte = [s](std::size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || s.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if (first == 0xc2 && byte(1) < 0xa0) return 0;  // controls, too
+  if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90)) return 0;  // too long
+  if ((first == 0xed && byte(1) > 0x9f) || (first == 0xf4 && byte(1) > 0x8f)) return 0;  // none
+  return size;
+}
+
+}  // namespace
+
+text& text::printable(std::string_view s) noexcept {
+  while (!s.empty()) {
+    const std::size_t size = printable_size(s);
+    if (size != 0) {
+      *this << s.substr(0, size);
+    } else if (s[0] == '\n') {
+      *this << "\\n";
+    } else if (s[0] == '\t') {
+      *this << "\\t";
+    } else {
+      constexpr std::string_view digits = "0123456789abcdef";
+      const auto byte = static_cast<unsigned char>(s[0]);
+      *this << "\\x" << digits.substr(byte / 16, 1) << digits.substr(byte % 16, 1);
+    }
+    s.remove_prefix(size != 0 ? size : 1);
+  }
+  return *this;
+}
+
 void write_stderr(std::string_view s) noexcept {
   while (!s.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, s.data(), s.size());
@@ -62,6 +103,13 @@ void warn(std::string_view message) noexcept {
   text line;
   line << "weft: " << message << "\n";
   write_stderr(line.view());
+  errno = saved;
+}
+
+void warn_or_drop(std::string_view message) noexcept {
+  const int saved = errno;
+  pollfd now{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&now, 1, 0) > 0) warn(message);
   errno = saved;
 }
 

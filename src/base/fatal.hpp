@@ -19,6 +19,9 @@ class text {
   text& operator<<(int n) noexcept { return *this << static_cast<std::int64_t>(n); }
   text& operator<<(unsigned n) noexcept { return *this << static_cast<std::uint64_t>(n); }
   text& hex(std::uint64_t n) noexcept;  // with 0x
+  // Text of the user's or a client's: control characters, and what is no UTF-8, appear as \n, \t
+  // or \x1b.
+  text& printable(std::string_view s) noexcept;
 
   std::string_view view() const noexcept { return {buffer_, size_}; }
   const char* c_str() noexcept {
@@ -37,6 +40,9 @@ void write_stderr(std::string_view s) noexcept;
 
 // Writes the line "weft: <message>" to stderr.
 void warn(std::string_view message) noexcept;
+// Like warn(), but drops the line if stderr cannot take it at once: no goroutine waits for a log
+// that is not read.
+void warn_or_drop(std::string_view message) noexcept;
 
 // Prints "weft: fatal: <message>", lets the hook describe the goroutines, and exits with status 2.
 [[noreturn]] void fatal(std::string_view message) noexcept;

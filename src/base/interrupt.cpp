@@ -1,5 +1,7 @@
 #include "base/interrupt.hpp"
 
+#include "base/own_descriptor.hpp"
+
 #include <cerrno>
 #include <cstdint>
 #include <sys/eventfd.h>
@@ -22,7 +24,7 @@ void interrupt_poller() noexcept {
   // Watched edge-triggered: each write is an event, and nobody reads. The counter would be full
   // after 2^64 of them.
   const std::uint64_t one = 1;
-  (void)!::write(bell, &one, sizeof one);
+  if (::write(bell, &one, sizeof one) < 0) check_own_descriptor(errno);
   errno = saved;
 }
 

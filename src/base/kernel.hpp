@@ -31,4 +31,14 @@ enum class slice_for : std::uint8_t { itself, children_too };
 void ask_for_slice(pid_t thread, std::int64_t slice_ns,
                    slice_for whom = slice_for::itself) noexcept;
 
+// While it lives, the calling thread wakes up on time; else the kernel may let it sleep for some
+// 50 us more. Not for longer than a sleep: threads and processes that it starts would inherit it.
+class timely {
+ public:
+  timely() noexcept;
+  timely(const timely&) = delete;
+  timely& operator=(const timely&) = delete;
+  ~timely();
+};
+
 }  // namespace weft::base

@@ -1,9 +1,14 @@
-// sanitizer.hpp: which sanitizer this build runs under, and what has to be told to it.
+// sanitizer.hpp: which sanitizer the process runs under, and what has to be told to it.
 //
 // AddressSanitizer and ThreadSanitizer believe that a thread has one stack. A runtime that moves
 // between stacks must announce every switch, give back what it poisoned, and show the leak checker
-// where pointers may lie. Each function here is the announcement in a sanitizer build and nothing
-// in any other, so that callers need no #if. WEFT_ASAN and WEFT_TSAN are always defined, as 0 or 1.
+// where pointers may lie.
+//
+// A program may be built with AddressSanitizer or LeakSanitizer and this library without: their
+// functions are weak symbols, which are null in a process without a sanitizer, so that an ordinary
+// library asks once for each announcement. For ThreadSanitizer that does not do, because it has to
+// see every access to an atomic, and so the library must have been built with it: then WEFT_TSAN is
+// 1, and in a build with AddressSanitizer WEFT_ASAN. Both are always defined.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +48,14 @@ extern "C" {
 #if WEFT_ASAN || WEFT_TSAN
 void __sanitizer_set_death_callback(void (*callback)(void));
 #endif
-#if WEFT_ASAN
-void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom, std::size_t size);
-void __sanitizer_finish_switch_fiber(void* fake_stack_save, const void** bottom_old,
-                                     std::size_t* size_old);
-void __asan_unpoison_memory_region(void const volatile* address, std::size_t size);
-void __lsan_register_root_region(const void* address, std::size_t size);
-void __lsan_unregister_root_region(const void* address, std::size_t size);
-#endif
+[[gnu::weak]] void __sanitizer_start_switch_fiber(void** fake_stack_save, const void* bottom,
+                                                  std::size_t size);
+[[gnu::weak]] void __sanitizer_finish_switch_fiber(void* fake_stack_save, const void** bottom_old,
+                                                   std::size_t* size_old);
+[[gnu::weak]] void __asan_unpoison_memory_region(void const volatile* address, std::size_t size);
+[[gnu::weak]] void __asan_handle_no_return(void);
+[[gnu::weak]] void __lsan_register_root_region(const void* address, std::size_t size);
+[[gnu::weak]] void __lsan_unregister_root_region(const void* address, std::size_t size);
 #if WEFT_TSAN
 void* __tsan_get_current_fiber(void);
 void* __tsan_create_fiber(unsigned flags);
@@ -61,6 +66,7 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 
 namespace weft::base::sanitizer {
 
+// Whether this library was built with one.
 inline constexpr bool active = WEFT_ASAN != 0 || WEFT_TSAN != 0;
 inline constexpr bool is_thread = WEFT_TSAN != 0;
 // Whether the sanitizer's own code is a library of its own, so that an address tells whose it is.
@@ -74,49 +80,55 @@ inline constexpr bool is_shared = true;
 // program only the scheduler's own synchronisation orders two goroutines, so a switch must not.
 enum class fiber_sync { none, happens_before };
 
+// Whether AddressSanitizer is here, in this build or in the program.
+[[gnu::always_inline]] inline bool has_address() noexcept {
+  if constexpr (active) return WEFT_ASAN != 0;
+  return &__sanitizer_start_switch_fiber != nullptr;
+}
+
+// Whether any is here that looks at memory: AddressSanitizer, which brings the leak checker along,
+// the leak checker alone, or the one that this library was built with.
+inline bool is_watched() noexcept {
+  if constexpr (active) return true;
+  return &__lsan_register_root_region != nullptr;
+}
+
 // Before a switch to the stack [bottom, bottom + bytes). `*fake_stack` keeps what finish_switch of
 // the goroutine left needs; a null `fake_stack` says that this goroutine never comes back.
-[[gnu::always_inline]] inline void start_switch([[maybe_unused]] void** fake_stack,
-                                                [[maybe_unused]] const void* bottom,
-                                                [[maybe_unused]] std::size_t bytes) noexcept {
-#if WEFT_ASAN
-  __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
-#endif
+[[gnu::always_inline]] inline void start_switch(void** fake_stack, const void* bottom,
+                                                std::size_t bytes) noexcept {
+  if (has_address()) [[unlikely]]
+    __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
 }
 
 // First thing after a switch, on the stack switched to. `fake_stack` is what start_switch kept for
 // it, null on its first run. The outputs describe the stack that was left; they may be null, and
-// stay as they are in builds without ASan.
-[[gnu::always_inline]] inline void finish_switch(
-    [[maybe_unused]] void* fake_stack, [[maybe_unused]] const void** bottom_left,
-    [[maybe_unused]] std::size_t* bytes_left) noexcept {
-#if WEFT_ASAN
-  __sanitizer_finish_switch_fiber(fake_stack, bottom_left, bytes_left);
-#endif
+// stay as they are without ASan.
+[[gnu::always_inline]] inline void finish_switch(void* fake_stack, const void** bottom_left,
+                                                 std::size_t* bytes_left) noexcept {
+  if (has_address()) [[unlikely]]
+    __sanitizer_finish_switch_fiber(fake_stack, bottom_left, bytes_left);
 }
 
 // Makes [address, address + bytes) fit for use again, whatever red zones dead frames left in it.
-inline void unpoison([[maybe_unused]] const void* address,
-                     [[maybe_unused]] std::size_t bytes) noexcept {
-#if WEFT_ASAN
-  __asan_unpoison_memory_region(address, bytes);
-#endif
+inline void unpoison(const void* address, std::size_t bytes) noexcept {
+  if (has_address()) [[unlikely]]
+    __asan_unpoison_memory_region(address, bytes);
+}
+
+// Before the caller's frames are left without returning, which would leave their red zones behind.
+inline void handle_no_return() noexcept {
+  if (has_address()) __asan_handle_no_return();
 }
 
 // Tells the leak checker to look for pointers in [address, address + bytes). Every page of it must
 // be readable or PROT_NONE in the eyes of /proc/self/maps: the checker faults on other guards.
-inline void register_root([[maybe_unused]] const void* address,
-                          [[maybe_unused]] std::size_t bytes) noexcept {
-#if WEFT_ASAN
-  __lsan_register_root_region(address, bytes);
-#endif
+inline void register_root(const void* address, std::size_t bytes) noexcept {
+  if (&__lsan_register_root_region != nullptr) __lsan_register_root_region(address, bytes);
 }
 
-inline void unregister_root([[maybe_unused]] const void* address,
-                            [[maybe_unused]] std::size_t bytes) noexcept {
-#if WEFT_ASAN
-  __lsan_unregister_root_region(address, bytes);
-#endif
+inline void unregister_root(const void* address, std::size_t bytes) noexcept {
+  if (&__lsan_unregister_root_region != nullptr) __lsan_unregister_root_region(address, bytes);
 }
 
 // Has `callback` called when a report ends the process; null: nothing.

@@ -3,6 +3,7 @@
 #include <weft/detail/chan_core.hpp>
 #include <weft/select.hpp>
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/membarrier.hpp"
 #include "chan/locked.hpp"
@@ -36,7 +37,7 @@ void wait_for_ever(wait_reason reason) {
   }
 }
 
-chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
+chan_core* chan_core::allocate(std::size_t capacity, const chan_shape& shape) {
   const std::size_t slot_bytes = shape.words * chan_word;
   constexpr std::size_t most = std::numeric_limits<std::ptrdiff_t>::max();
   if (capacity > (most - sizeof(chan_core)) / slot_bytes) {
@@ -51,7 +52,28 @@ chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
   return core;
 }
 
-// The last handle is gone, so nobody waits and nobody comes.
+chan_core* chan_core::make(std::size_t capacity, const chan_shape& shape) {
+  chan_core* const core = allocate(capacity, shape);
+  core->references_.store(1, std::memory_order_relaxed);  // no other thread knows it
+  return core;
+}
+
+chan_core* chan_core::make_owned(std::size_t capacity, const chan_shape& shape, chan_owner* owner) {
+  WEFT_ASSERT(shape.destroy == nullptr);
+  chan_core* const core = allocate(capacity, shape);
+  core->owner_ = owner;
+  core->set_flag(has_owner);
+  // One of a simulation has none anyway, and forgo_bias looks whether it is used there.
+  if (!core->is_simulated()) core->bias_after_.store(never_biased, std::memory_order_relaxed);
+  return core;
+}
+
+void chan_core::dropped() noexcept {
+  if ((flags() & has_owner) != 0) return owner_->channel_dropped();
+  destroy();
+}
+
+// No handle is left, so no goroutine waits and none comes.
 void chan_core::destroy() noexcept {
   if (shape_.destroy != nullptr) {
     for (std::size_t n = count(); n != 0; --n, head_ = head_ + 1 == capacity_ ? 0 : head_ + 1) {
@@ -289,6 +311,7 @@ chan_outcome chan_core::try_receive(void* element) {
 }
 
 chan_outcome chan_core::perform_now(side as, void* element) {
+  if (const sched::machine* const here = sched::this_machine()) sched::expect_outside(here);
   sched::machine* const m = enter_and_lock();
   const chan_outcome outcome = perform_and_unlock(as, element);
   if (m != nullptr) sched::leave(m);
@@ -316,6 +339,16 @@ bool chan_core::take_back_inside() noexcept {
   return perform_and_unlock(side::receivers, element) == chan_outcome::done;
 }
 
+bool chan_core::is_received_from_inside() noexcept {
+  bool found = false;
+  lock();
+  for (const chan_waiter* w = receivers_.head; w != nullptr; w = w->next) {
+    found = found || w->who->how != sched::mode::stopped;
+  }
+  unlock();
+  return found;
+}
+
 bool chan_core::close() {
   observe(touch::release, this, "close");
   sched::machine* const m = enter_and_lock();
@@ -324,7 +357,7 @@ bool chan_core::close() {
     if (m != nullptr) sched::leave(m);
     return false;
   }
-  set_flag(is_closed);
+  flags_.store(flags() | is_closed, std::memory_order_release);  // [N3]
   // One queue is empty. The waiters are linked through `next` until they are readied.
   chan_waiter* list = nullptr;
   chan_waiter** end = &list;

@@ -30,7 +30,16 @@ template <bool one_word>
 [[gnu::always_inline]] inline void chan_core::pop_ring_locked(void* element) noexcept {
   copy<one_word>(element, slot<one_word>(head_));
   head_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
-  count_.store(count() - 1, std::memory_order_relaxed);
+  count_.store(count() - 1, std::memory_order_release);  // [N4]
+}
+
+// Of a full ring, so that head_ and tail_ are equal. count_ stays as it is: I5.
+template <bool one_word>
+[[gnu::always_inline]] inline void chan_core::exchange_ring_locked(void* element,
+                                                                   const void* with) noexcept {
+  copy<one_word>(element, slot<one_word>(head_));
+  copy<one_word>(slot<one_word>(head_), with);
+  head_ = tail_ = head_ + 1 == capacity_ ? 0 : head_ + 1;
 }
 
 [[gnu::always_inline]] inline void chan_core::push_locked(side s, chan_waiter* w) noexcept {
@@ -100,14 +109,15 @@ template <bool one_word>
     return chan_outcome::done;
   }
   if (count() != 0) {
-    pop_ring_locked<one_word>(element);
     if ((flags() & has_senders) != 0) {
       if (chan_waiter* const w = take_locked(side::senders)) {
-        push_ring_locked<one_word>(w->element);
+        exchange_ring_locked<one_word>(element, w->element);
         w->done = true;
         served = w;
+        return chan_outcome::done;
       }
     }
+    pop_ring_locked<one_word>(element);
     return chan_outcome::done;
   }
   if ((flags() & has_senders) != 0) {

@@ -55,6 +55,12 @@ void ready_from(machine* m, chan_waiter* served) noexcept {
 
 bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
 
+// Counts a channel as often as it has cases.
+std::size_t count_channels(std::span<select_case* const> cases) noexcept {
+  return static_cast<std::size_t>(std::count_if(
+      cases.begin(), cases.end(), [](const select_case* c) { return c->channel != nullptr; }));
+}
+
 // While a select holds locks it cannot wait for a privileged machine (sched/bias.hpp), so there is
 // to be none. Outside the runtime.
 void forgo_biases(std::span<select_case* const> cases) {
@@ -174,17 +180,25 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
                                         chan_core* const* channels, std::size_t n,
                                         std::int64_t deadline_ns) {
   wait_set set;
+  const bool in_turn = n == cases.size() || n == count_channels(cases);
+  if (!in_turn) [[unlikely]]
+    shuffle(m, cases);
   const wait_reason reason = cases.empty() ? wait_reason::select_empty : wait_reason::select;
   goroutine* const self =
       m != nullptr ? sched::prepare_park_on(m, reason) : prepare_park_inside(reason);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
+  const auto enter_queue = [&](std::size_t i) {
     select_case& c = *cases[i];
-    if (c.channel == nullptr) continue;
+    if (c.channel == nullptr) return;
     c.waiter.who = self;
     c.waiter.element = c.element;
     c.waiter.set = &set;
     c.waiter.index = static_cast<std::uint32_t>(i);
     c.channel->push_locked(side_of(c), &c.waiter);
+  };
+  if (in_turn) [[likely]] {
+    for (std::size_t i = 0; i < cases.size(); ++i) enter_queue(i);
+  } else {
+    for (const select_case* const c : cases) enter_queue(c->at);
   }
   unlock_all(channels, n);
   if (deadline_ns != no_deadline) {
@@ -207,6 +221,16 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
     c.outcome = c.waiter.done ? chan_outcome::done : chan_outcome::closed;
   }
   return taken;
+}
+
+// A goroutine that meets the waiting select on a channel takes the select's first case there. If
+// there are several, chance decides which one is first.
+void chan_select::shuffle(machine* m, std::span<select_case* const> cases) noexcept {
+  for (std::uint32_t i = 0; i < cases.size(); ++i) {
+    const std::uint32_t other = i == 0 ? 0 : choose(m, i + 1);
+    cases[i]->at = cases[other]->at;
+    cases[other]->at = i;
+  }
 }
 
 void chan_select::leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept {

@@ -4,19 +4,39 @@
 // making until it is cancelled or gone. Background and value nodes that nothing can cancel have no
 // list: a child registers with the nearest ancestor that can be.
 //
-// cancel: the first caller sets err and cause, closes done, interrupts who waits, and then does the
-// same to the children, each of which keeps its own cause if it was first elsewhere. Others wait
-// until it is through, so that the tree is cancelled when any cancel() returns. Only then come stop
-// tokens and functions, for theirs is code of others, and may cancel again.
+// cancel has four parts:
+//   mark    gives the node and everything below it err and cause, which are not visible yet. A
+//           node that another cancel marked first keeps its own, and is waited for.
+//   stop    stops the tokens of all, without running a callback of a user's.
+//   close   closes done of all, which is what makes err and cause visible: they cannot disagree.
+//           Interrupts who waits.
+//   tell    stop callbacks and functions: code of others, which may cancel again, drop what there
+//           is, or take its time.
+// A second cancel() waits until all is closed, so that the tree is cancelled when any cancel()
+// returns; and so does a call that makes a child of a node that is marked.
+//
+// std::stop_source sets a token and runs its callbacks in one call. But the callback that was
+// registered last runs first (libstdc++), so cancel registers one of its own, in which it stops the
+// next token; in the innermost of these calls all tokens are stopped, and it closes. The callbacks
+// of users run on the way out. The goroutine keeps its thread meanwhile, by which a stop_source
+// knows who runs its callbacks. Many tokens take a stack of their own. If a user registers a
+// callback at the last moment, that runs before anything is closed; when it cancels again, or makes
+// a child, it must not wait for itself: then all is closed right there.
+//
+// Who keeps a node: handles, children, handles on its done(), and, if it or an ancestor of it has a
+// deadline, functions that are to be called then, and itself once it has given out its stop token,
+// because the last copy of that goes without notice. The timer of a deadline does not: it asks for
+// a reference when it fires. So a context that none of these keeps goes at once, and its timer with
+// it.
 //
 // Invariants:
-//   I1  A node in a list of children has not been cancelled, or is being so right now.
+//   I1  A node in a list of children has not been marked, or not been closed yet.
 //   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by the cancel
-//       of its parent, under the parent's lock; whoever takes it out of there to cancel it gets a
+//       of its parent, under the parent's lock; the cancel that takes it out of there gets a
 //       reference, unless the last one was gone already.
 //
 // Memory order:
-//   [F1] the canceller's release of err_ -> acquire of whoever reads it: the cause.
+//   [N3] of done_: err_ and cause_, which are written under lock_ before.
 //
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions; one at a
 // time. An interruption (weft/detail/interruption.hpp) is fired under it, which takes the lock of a
@@ -24,52 +44,36 @@
 #include <weft/context.hpp>
 
 #include "base/check.hpp"
+#include "base/error_category.hpp"
 #include "base/lock.hpp"
 #include "sched/inside.hpp"
+#include "sched/simulation.hpp"
+#include "sched/stop.hpp"
 
 #include <weft/detail/one_shot.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
 #include <utility>
 
 namespace weft {
 namespace {
 
-class category final : public std::error_category {
- public:
-  const char* name() const noexcept override { return "weft"; }
-  std::string message(int value) const override {
-    switch (static_cast<errc>(value)) {
-      case errc::canceled:
-        return "context canceled";
-      case errc::deadline_exceeded:
-        return "context deadline exceeded";
-      case errc::closed:
-        return "closed";
-      case errc::timed_out:
-        return "timed out";
-    }
-    return "unknown error " + std::to_string(value);
-  }
-  std::error_condition default_error_condition(int value) const noexcept override {
-    switch (static_cast<errc>(value)) {
-      case errc::canceled:
-        return std::errc::operation_canceled;
-      case errc::deadline_exceeded:
-      case errc::timed_out:
-        return std::errc::timed_out;
-      case errc::closed:
-        return std::errc::bad_file_descriptor;
-    }
-    return {value, *this};
-  }
+constexpr base::error_row error_rows[] = {
+    {errc::canceled, "context canceled", std::errc::operation_canceled},
+    {errc::deadline_exceeded, "context deadline exceeded", std::errc::timed_out},
+    {errc::closed, "closed", std::errc::bad_file_descriptor},
+    {errc::timed_out, "timed out", std::errc::timed_out},
 };
 
 }  // namespace
 
 const std::error_category& error_category() noexcept {
-  static const category the_category;
+  static const base::error_category the_category("weft", error_rows);
   return the_category;
 }
 
@@ -100,19 +104,19 @@ struct context_child : context_watcher {
   context_core* const core;
 };
 
-class context_core {
+class context_core final : public chan_owner {
  public:
   enum class kind : std::uint8_t { cancellable, value, without_cancel };
 
   context_core(kind k, context_ref parent) : kind_(k), parent_(std::move(parent)) {
     if (kind_ == kind::cancellable) {
-      done_ = chan_core::make(0, chan_element<std::monostate>::shape);
+      done_ = chan_core::make_owned(0, chan_element<std::monostate>::shape, this);
     }
   }
   context_core(const context_core&) = delete;
   context_core& operator=(const context_core&) = delete;
   ~context_core() {
-    if (done_ != nullptr) done_->release();
+    if (done_ != nullptr) done_->destroy();
   }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -147,10 +151,11 @@ class context_core {
   void attach() {
     context_core* const p = ancestor();
     if (p == nullptr || p->add(as_child_)) return;
+    p->await_end();
     cancel(p->error(), p->cause());
   }
 
-  // Returns: false if the node has ended already.
+  // Returns: false if the node has ended already; for a child, if it is marked.
   bool add(context_watcher& w) noexcept {
     const locked hold(lock_);
     return link(w);
@@ -168,19 +173,29 @@ class context_core {
   // Waits for a cancel that fires an interruption right now.
   void settle() noexcept { const locked hold(lock_); }
 
-  errc error() const noexcept {
-    return static_cast<errc>(err_.load(std::memory_order_acquire));  // [F1]
+  bool ended() const noexcept { return done_->is_closed_now(); }  // [N3]
+  // Require: it has ended.
+  errc error() const noexcept { return err_; }
+  std::exception_ptr cause() const { return cause_; }
+  // Returns: done, with a handle on it.
+  chan_ref done() noexcept {
+    if (done_->retain()) retain();
+    return chan_ref(done_);
   }
-  bool ended() const noexcept { return err_.load(std::memory_order_acquire) != 0; }  // [F1]
-  std::exception_ptr cause() const { return cause_; }  // ordered by [F1]
-  chan_core* done() const noexcept { return done_; }
+  void channel_dropped() noexcept override { release(); }
 
   // Requires: a reference, for as long as it takes.
   void cancel(errc why, std::exception_ptr cause);
   std::stop_token stop_token();
 
+  // While the process exits, inside the runtime: whether a goroutine that still runs could learn of
+  // its end. A lock that another thread holds, and a tree deeper than that, are taken for a yes.
+  bool is_heard_at_exit(int depth = 32) noexcept;
+
   void set_deadline(std::int64_t deadline_ns) { deadline_ns_ = deadline_ns; }
   std::int64_t deadline_ns() const noexcept { return deadline_ns_; }
+  // Whether the time may end it.
+  bool is_timed() const noexcept { return deadline_ns_ != INT64_MAX; }
   void start_timer();
 
   void set_value(const void* key, std::shared_ptr<const void> value) {
@@ -217,6 +232,7 @@ class context_core {
     context_core* last = this;
     do {
       context_core* const parent = last->parent_.get();
+      last->timer_.stop();
       last->unlink_from_ancestor();
       last->drop_functions();
       last->parent_.detach();
@@ -230,27 +246,36 @@ class context_core {
     if (context_core* const p = ancestor()) p->remove(as_child_);
   }
 
-  // What a cancel has found and leaves for the end: user's code.
-  struct aftermath;
-  // The steps of cancel for one node. Returns: false if somebody else is, or was, at it.
-  bool begin_cancel(errc why, const std::exception_ptr& cause);
+  // What one cancel is about.
+  struct operation;
+  // Marks this one. Returns: false if it is marked already.
+  bool mark(errc why, const std::exception_ptr& cause, operation& by);
+  // Waits for the end of a node that is marked.
+  void await_end();
   // Returns: false if there is none left. A child that comes out has been retained.
-  bool take_watcher(context_core*& child, aftermath& later);
-  void end_cancel() noexcept;
+  bool take_child(context_core*& child);
+  void mark_below(operation& all);
+  static void stop_and_close(operation& all);
+  void close(operation& all) noexcept;
   std::optional<std::stop_source> stop_source() noexcept;
 
+  bool is_marked() const noexcept { return err_ != errc{}; }  // under lock_
+  context_watcher*& list_of(const context_watcher& w) noexcept {
+    return w.what == context_watcher::kind::child ? children_ : watchers_;
+  }
   bool link(context_watcher& w) noexcept {
-    if (err_.load(std::memory_order_relaxed) != 0) return false;
+    if (is_closed_ || (is_marked() && w.what == context_watcher::kind::child)) return false;
+    context_watcher*& list = list_of(w);
     w.previous = nullptr;
-    w.next = watchers_;
-    if (watchers_ != nullptr) watchers_->previous = &w;
-    watchers_ = &w;
+    w.next = list;
+    if (list != nullptr) list->previous = &w;
+    list = &w;
     w.linked = true;
     return true;
   }
   bool unlink(context_watcher& w) noexcept {
     if (!w.linked) return false;
-    (w.previous != nullptr ? w.previous->next : watchers_) = w.next;
+    (w.previous != nullptr ? w.previous->next : list_of(w)) = w.next;
     if (w.next != nullptr) w.next->previous = w.previous;
     w.linked = false;
     return true;
@@ -260,15 +285,19 @@ class context_core {
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::spin_lock lock_;
-  std::atomic<int> err_{0};              // [F1] written once, under lock_
-  std::exception_ptr cause_;             // immutable after [F1]
-  context_watcher* watchers_ = nullptr;  // guarded by lock_
+  bool is_closed_ = false;               // guarded by lock_; no watcher comes any more
+  bool keeps_itself_ = false;            // guarded by lock_; has a reference until it is closed
+  operation* by_ = nullptr;              // guarded by lock_; who marked it; gone once it is closed
+  errc err_{};                           // written once, under lock_; immutable after [N3]
+  std::exception_ptr cause_;             // like err_
+  context_watcher* children_ = nullptr;  // guarded by lock_
+  context_watcher* watchers_ = nullptr;  // guarded by lock_; functions and interruptions
   context_child as_child_{this};         // in the list of the ancestor
   chan_core* done_ = nullptr;            // closed once
-  one_shot<seam> finished_;              // the whole subtree is cancelled
+  one_shot<seam> finished_;              // the whole subtree is closed
   context_core* passed_next_ = nullptr;  // of whoever took it out of its ancestor's list
   context_core* above_ = nullptr;  // its canceller's: where it goes on after this one; then, what
-                                   // is next of those it has cancelled
+                                   // is next of those it has marked
   std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
   std::optional<std::stop_callback<stopper>> stop_callback_;
   timer_ref timer_;  // guarded by lock_
@@ -281,11 +310,16 @@ class context_core {
 struct context_function : context_watcher {
   context_function() noexcept : context_watcher(kind::function) {}
   std::unique_ptr<timer_function> function;
+  context_ref keep;  // what it watches, if the time may end that; else null
+  bool is_set_at_exit = false;
   // Handed to the goroutine that calls it, by the cancel that took it out.
   std::shared_ptr<context_function> self;
 };
 
 void start_functions(context_watcher* list);
+// When a deadline has passed while the process exits: those that were set before are not called,
+// for the objects that they use may have been destroyed (exit.cpp, E1).
+void start_functions_at_exit(context_watcher* list);
 
 // Nobody can cancel it any more.
 void context_core::drop_functions() noexcept {
@@ -297,60 +331,163 @@ void context_core::drop_functions() noexcept {
   }
 }
 
-struct context_core::aftermath {
-  context_core* passed_over =
-      nullptr;  // that others have cancelled; retained; linked by passed_next_
-  context_core* cancelled = nullptr;     // retained; linked by above_
+struct context_core::operation {
+  context_core* marked = nullptr;       // retained; linked by above_, parents before children
+  context_core* passed_over = nullptr;  // that others have marked; retained; linked by passed_next_
   context_watcher* functions = nullptr;  // linked by next, in the opposite order
-};
+  std::size_t tokens = 0;                // of those that are marked
+  context_core* to_stop = nullptr;       // the first of them whose token is still to be stopped
+  bool is_closed = false;
+  std::atomic<const void*> who{nullptr};  // stops the tokens; relaxed: only its own is recognised
 
-bool context_core::begin_cancel(errc why, const std::exception_ptr& cause) {
-  std::exception_ptr mine = cause;
-  observe(touch::release, this);
-  {
-    const locked hold(lock_);
-    if (err_.load(std::memory_order_relaxed) != 0) return false;
-    std::swap(cause_, mine);                                       // nothing is freed in here
-    err_.store(static_cast<int>(why), std::memory_order_release);  // [F1]
+  // Stops the next token, or closes all if there is none.
+  void stop_next() {
+    std::optional<std::stop_source> source;
+    while (to_stop != nullptr && !source) {
+      source = to_stop->stop_source();
+      to_stop = to_stop->above_;
+      if (source && source->stop_requested()) source.reset();  // made meanwhile, and stopped
+    }
+    if (!source) return close_all();
+    const std::stop_callback first(source->get_token(), [this] { stop_next(); });
+    source->request_stop();
   }
-  done_->close();
-  return true;
-}
-
-bool context_core::take_watcher(context_core*& child, aftermath& later) {
-  goroutine* interrupted = nullptr;
-  {
-    const locked hold(lock_);
-    context_watcher* const w = watchers_;
-    if (w == nullptr) return false;
-    unlink(*w);
-    switch (w->what) {
-      case context_watcher::kind::child:
-        child = static_cast<context_child*>(w)->core;
-        if (!child->try_retain()) child = nullptr;
-        break;
-      case context_watcher::kind::function:
-        w->next = std::exchange(later.functions, w);  // its `self` keeps it
-        break;
-      case context_watcher::kind::interruption:
-        interrupted = static_cast<context_interruption*>(w)->fire();
-        break;
+  void close_all() noexcept {
+    if (std::exchange(is_closed, true)) return;
+    for (context_core* c = marked; c != nullptr; c = c->above_) c->close(*this);
+    for (context_core* c = marked; c != nullptr; c = c->above_) {
+      c->finished_.set();
+      // Not before: a cancel of the parent that does not find it there would not wait for it.
+      if (context_core* const p = c->ancestor()) p->remove(c->as_child_);
     }
   }
-  if (interrupted != nullptr) ready(interrupted);
+};
+
+bool context_core::mark(errc why, const std::exception_ptr& cause, operation& by) {
+  std::exception_ptr mine = cause;
+  observe(touch::release, this);
+  const locked hold(lock_);
+  if (is_marked()) return false;
+  std::swap(cause_, mine);  // nothing is freed in here
+  err_ = why;
+  by_ = &by;
   return true;
 }
 
-void context_core::end_cancel() noexcept {
-  timer_ref timer;
+namespace {
+
+// What tells the calling goroutine, or thread, from all others.
+const void* myself() noexcept {
+  if (const sched::machine* const m = sched::this_machine()) return m->g;
+  if (sched::simulation* const s = sched::this_simulation()) return s->self();
+  return &sched::current_simulation;  // each thread has its own
+}
+
+}  // namespace
+
+void context_core::await_end() {
+  operation* mine = nullptr;
   {
     const locked hold(lock_);
-    std::swap(timer, timer_);
+    if (!is_closed_ && by_->who.load(std::memory_order_relaxed) == myself()) mine = by_;
   }
-  if (timer) timer.stop();
-  finished_.set();
-  // Not before: a cancel of the parent that does not find it here would not wait for it.
-  if (context_core* const p = ancestor()) p->remove(as_child_);
+  if (mine != nullptr) return mine->close_all();
+  finished_.wait(wait_reason::none);
+}
+
+bool context_core::take_child(context_core*& child) {
+  const locked hold(lock_);
+  if (children_ == nullptr) return false;
+  child = static_cast<context_child*>(children_)->core;
+  unlink(*children_);
+  if (!child->try_retain()) child = nullptr;
+  return true;
+}
+
+// Depth first, in a loop: a tree may be deeper than a stack. A cancel that waits here waits for a
+// cancel of a part of the tree below, which never waits for one above: so both get on. Requires:
+// this node is marked.
+void context_core::mark_below(operation& all) {
+  for (context_core* node = this; node != nullptr;) {
+    context_core* child = nullptr;
+    if (!node->take_child(child)) {
+      context_core* const above = node->above_;
+      if (node == this) node->retain();
+      if (node->stop_source()) ++all.tokens;
+      node->above_ = std::exchange(all.marked, node);
+      node = above;
+    } else if (child == nullptr) {
+      continue;
+    } else if (child->done_->is_away()) {
+      child->passed_next_ = std::exchange(all.passed_over, child);  // of a test that is over
+    } else if (child->mark(err_, node->cause_, all)) {
+      child->above_ = node;
+      node = child;
+    } else {
+      child->finished_.wait(wait_reason::none);
+      child->passed_next_ = std::exchange(all.passed_over, child);  // releasing may run user's code
+    }
+  }
+}
+
+void context_core::stop_and_close(operation& all) {
+  constexpr std::size_t tokens_here = 16;
+  constexpr std::size_t bytes_per_token = 2048;
+  if (all.tokens == 0) return all.close_all();
+  const auto stop = [&all] {
+    struct thread_lock {
+      thread_lock() { this_goroutine::lock_thread(); }
+      ~thread_lock() { this_goroutine::unlock_thread(); }
+    };
+    const thread_lock stay;
+    all.who.store(myself(), std::memory_order_relaxed);
+    all.to_stop = all.marked;
+    all.stop_next();
+  };
+  if (all.tokens <= tokens_here) return stop();
+  one_shot<seam> over;
+  bool has_begun = false;
+  if (!sched::the_scheduler.stopping.load(std::memory_order_relaxed)) {  // else it would never run
+    try {
+      go({.name = "cancel", .stack_size = (tokens_here + all.tokens) * bytes_per_token}, [&] {
+        stop();
+        over.set();
+      });
+      has_begun = true;
+    } catch (...) {
+      // There is no goroutine to be had.
+    }
+  }
+  if (has_begun) return over.wait(wait_reason::none);
+  // One token after the other, when all is closed.
+  all.close_all();
+  for (context_core* c = all.marked; c != nullptr; c = c->above_) {
+    if (const auto source = c->stop_source()) source->request_stop();
+  }
+}
+
+void context_core::close(operation& all) noexcept {
+  observe(touch::release, this);
+  done_->close();
+  timer_ref timer;
+  for (bool more = true; more;) {
+    goroutine* interrupted = nullptr;
+    {
+      const locked hold(lock_);
+      is_closed_ = true;
+      if (!timer) std::swap(timer, timer_);
+      context_watcher* const w = watchers_;
+      more = w != nullptr;
+      if (more) unlink(*w);
+      if (more && w->what == context_watcher::kind::function) {
+        w->next = std::exchange(all.functions, w);  // its `self` keeps it
+      } else if (more) {
+        interrupted = static_cast<context_interruption*>(w)->fire();
+      }
+    }
+    if (interrupted != nullptr) ready(interrupted);
+  }
+  timer.stop();
 }
 
 std::optional<std::stop_source> context_core::stop_source() noexcept {
@@ -362,45 +499,19 @@ void context_core::cancel(errc why, std::exception_ptr cause) {
   if (kind_ != kind::cancellable) return;
   done_->require_home();
   if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
-  if (!begin_cancel(why, cause)) {
-    finished_.wait(wait_reason::none);
-    if (const auto stop = stop_source()) stop->request_stop();
-    return;
-  }
-  // Depth first, in a loop: a tree may be deeper than a stack. Whoever waits here waits for a part
-  // of the tree below it, where nobody waits for one above: so everybody gets on.
-  aftermath later;
-  for (context_core* node = this; node != nullptr;) {
-    context_core* child = nullptr;
-    if (!node->take_watcher(child, later)) {
-      node->end_cancel();
-      context_core* const above = node->above_;
-      node->retain();
-      node->above_ = std::exchange(later.cancelled, node);
-      if (node != this) node->release();
-      node = above;
-    } else if (child == nullptr) {
-      continue;
-    } else if (child->done_->is_away()) {
-      child->release();  // of a test that is over
-    } else if (child->begin_cancel(why, node->cause_)) {
-      child->above_ = node;
-      node = child;
-    } else {
-      child->finished_.wait(wait_reason::none);
-      child->passed_next_ =
-          std::exchange(later.passed_over, child);  // releasing may run user's code
-    }
-  }
-  // Now code of others, which may cancel again, drop what there is, or take its time.
-  start_functions(later.functions);
-  while (context_core* const node = later.cancelled) {
-    later.cancelled = node->above_;
-    if (const auto stop = node->stop_source()) stop->request_stop();
+  operation all;
+  if (!mark(why, cause, all)) return await_end();
+  mark_below(all);
+  stop_and_close(all);
+  const bool by_time_at_exit = why == errc::deadline_exceeded && sched::runs_at_exit();
+  by_time_at_exit ? start_functions_at_exit(all.functions) : start_functions(all.functions);
+  while (context_core* const node = all.marked) {
+    all.marked = node->above_;
+    if (node->keeps_itself_) node->release();
     node->release();
   }
-  while (context_core* const node = later.passed_over) {
-    later.passed_over = node->passed_next_;
+  while (context_core* const node = all.passed_over) {
+    all.passed_over = node->passed_next_;
     node->release();
   }
 }
@@ -409,6 +520,7 @@ void start_functions(context_watcher* list) {
   while (auto* const w = static_cast<context_function*>(list)) {
     list = w->next;
     const std::shared_ptr<context_function> f = std::exchange(w->self, nullptr);
+    f->keep = context_ref();
     try {
       go([f] { f->function->call(); });
     } catch (...) {
@@ -417,34 +529,70 @@ void start_functions(context_watcher* list) {
   }
 }
 
+void start_functions_at_exit(context_watcher* list) {
+  static constinit context_watcher* never_called = nullptr;  // kept by their `self`
+  while (auto* const w = static_cast<context_function*>(list)) {
+    list = w->next;
+    if (w->is_set_at_exit) {
+      w->next = nullptr;
+      start_functions(w);
+    } else {
+      w->next = std::exchange(never_called, w);
+    }
+  }
+}
+
+bool context_core::is_heard_at_exit(int depth) noexcept {
+  if (depth == 0 || !lock_.try_lock()) return true;
+  const std::lock_guard hold(lock_, std::adopt_lock);
+  if (done_->is_received_from_inside() || stop_) return true;
+  for (const context_watcher* w = watchers_; w != nullptr; w = w->next) {
+    if (w->what == context_watcher::kind::function) {
+      if (static_cast<const context_function*>(w)->is_set_at_exit) return true;
+    } else if (const goroutine* const g = static_cast<const context_interruption*>(w)->armed_for();
+               g != nullptr && g->how != sched::mode::stopped) {
+      return true;
+    }
+  }
+  for (context_watcher* w = children_; w != nullptr; w = w->next) {
+    if (static_cast<context_child*>(w)->core->is_heard_at_exit(depth - 1)) return true;
+  }
+  return false;
+}
+
 std::stop_token context_core::stop_token() {
   std::stop_source fresh;
-  bool stopped = false;
-  std::optional<std::stop_source> source;
-  {
-    const locked hold(lock_);
-    if (!stop_) stop_ = fresh;
-    source = stop_;
-    stopped = err_.load(std::memory_order_relaxed) != 0;
+  const locked hold(lock_);
+  if (!stop_) {
+    // If it is marked, its cancel may have passed already. There is no callback yet.
+    if (is_marked()) fresh.request_stop();
+    stop_ = fresh;
+    if (!is_marked() && is_timed()) {
+      keeps_itself_ = true;
+      retain();
+    }
   }
-  if (stopped) source->request_stop();
-  return source->get_token();
+  return stop_->get_token();
 }
 
 void context_core::start_timer() {
   struct expire final : timer_function {
-    context_ref core;
-    explicit expire(context_ref c) : core(std::move(c)) {}
-    void call() override { core.get()->cancel(errc::deadline_exceeded, nullptr); }
+    context_core* core;
+    explicit expire(context_core* c) : core(c) {}
+    bool claim() noexcept override { return core->try_retain(); }
+    void call() override {
+      const context_ref claimed(core);
+      core->cancel(errc::deadline_exceeded, nullptr);
+    }
+    bool may_outlive_statics() const noexcept override { return true; }
+    bool is_heard() noexcept override { return core->is_heard_at_exit(); }
   };
   if (ended()) return;
-  retain();
-  timer_ref timer =
-      timer_ref::make(deadline_ns_ - clock_now_ns(), std::make_unique<expire>(context_ref(this)));
+  timer_ref timer = timer_ref::make(deadline_ns_ - clock_now_ns(), std::make_unique<expire>(this));
   bool late = false;
   {
     const locked hold(lock_);
-    late = err_.load(std::memory_order_relaxed) != 0;
+    late = is_closed_;
     if (!late) std::swap(timer, timer_);
   }
   if (late) timer.stop();
@@ -523,20 +671,26 @@ std::shared_ptr<void> watch_context(const context_ref& c, std::unique_ptr<timer_
   result->function = std::make_shared<context_function>();
   context_function& w = *result->function;
   w.function = std::move(f);
+  w.is_set_at_exit = sched::runs_at_exit();
   if (context_core* const core = context_core::cancellable_from(c.get())) {
     core->retain();
     result->watched = context_ref(core);
     w.self = result->function;
     w.next = nullptr;
+    if (core->is_timed()) w.keep = result->watched;
     if (!core->add(w)) start_functions(&w);
   }
   return result;
 }
 
 bool unwatch_context(void* handle) {
+  if (handle == nullptr) {
+    throw std::logic_error("weft::after_func: its function was called that had been moved from");
+  }
   auto* const h = static_cast<watch*>(handle);
   if (h->watched.get() == nullptr) return !h->stopped.exchange(true, std::memory_order_relaxed);
   if (!h->watched.get()->remove(*h->function)) return false;
+  h->function->keep = context_ref();  // `watched` refers to it, too
   const std::shared_ptr<context_function> last = std::exchange(h->function->self, nullptr);
   return true;
 }
@@ -567,10 +721,8 @@ bool context_interruption::park(void* who, bool (*give_up)(void*), void* argumen
 using detail::context_core;
 
 receiver<std::monostate> context::done() const {
-  const context_core* const c = context_core::cancellable_from(ref_.get());
-  if (c == nullptr) return nullptr;
-  c->done()->retain();
-  return receiver<std::monostate>(detail::chan_ref(c->done()));
+  context_core* const c = context_core::cancellable_from(ref_.get());
+  return receiver<std::monostate>(c != nullptr ? c->done() : detail::chan_ref());
 }
 
 std::error_code context::err() const noexcept {

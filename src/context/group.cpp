@@ -19,11 +19,10 @@ group::~group() {
 }
 
 void group::set_limit(std::size_t n) {
-  if (n == 0) throw std::invalid_argument("weft::group::set_limit: 0 would let nothing run");
   if (count_.load(std::memory_order_relaxed) != 0) {
     throw std::logic_error("weft::group::set_limit: goroutines of the group are running");
   }
-  places_ = chan<std::monostate>(n);
+  places_ = n != no_limit ? chan<std::monostate>(n) : nullptr;
 }
 
 void group::enter() {

@@ -10,10 +10,13 @@
 // while the answer is read. When that is complete nobody needs the rest of the request, which is
 // not sent any more; the connection is not kept then.
 //
-// A connection that was kept may have been closed by its server meanwhile, which shows only when no
-// answer comes. Whether the request was carried out is not known then, so only requests that may be
-// repeated (idempotent ones) go out on such connections, and are repeated on a new one. What came
-// while nothing was asked (a 408, say) is nobody's answer: a connection that has any is not used.
+// A connection that was kept may have been closed by its server meanwhile. Mostly that shows before
+// it is used again: then it is not used, nor is one on which something came while nothing was asked
+// (a 408, say), which answers nothing. But the server may close it while the request is on its
+// way, which shows only when no answer comes. Whether the request was carried out is not known
+// then, so only requests that may be repeated (idempotent ones, or those that carry an
+// Idempotency-Key) are repeated, on another connection; of others the caller gets the error.
+#include "base/error_category.hpp"
 #include "http/input_buffer.hpp"
 #include "http/parser.hpp"
 #include "http/text.hpp"
@@ -37,7 +40,6 @@
 namespace weft::http {
 namespace {
 
-constexpr int interim_max = 8;  // answers 1xx before the one that counts
 constexpr std::size_t at_once_bytes = std::size_t{16} << 10;  // fit into a socket's buffer
 
 enum class keep : bool { no, yes };
@@ -46,10 +48,11 @@ std::unexpected<std::error_code> error(std::errc e) {
   return std::unexpected(std::make_error_code(e));
 }
 
-bool may_be_repeated(std::string_view method) noexcept {
+bool may_be_repeated(std::string_view method, const headers& fields) noexcept {
   constexpr std::array<std::string_view, 6> idempotent = {"GET",    "HEAD",    "PUT",
                                                           "DELETE", "OPTIONS", "TRACE"};
-  return std::find(idempotent.begin(), idempotent.end(), method) != idempotent.end();
+  return std::find(idempotent.begin(), idempotent.end(), method) != idempotent.end() ||
+         fields.find("Idempotency-Key") != nullptr;
 }
 
 // How the connection is used, and where the body ends, is the client's business. An expectation
@@ -106,7 +109,9 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
   input_buffer in(options.header_bytes);
   bool got_some = false;
   bool ends_with_stream = false;
-  for (int interim = 0; interim <= interim_max; ++interim) {
+  std::size_t interim_bytes = 0;  // of answers 1xx, before the one that counts
+  for (;;) {
+    bool begun = !in.empty();
     message m;
     message_parser parser(limits, m, has_body);
     while (!parser.is_done()) {
@@ -115,6 +120,7 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
         const put_result r = parser.put(in.view());
         in.consume(r.used);
         m.body += r.body;
+        interim_bytes += r.used;
         if (r.error != 0) {
           const bool too_long = r.error == 413 || r.error == 414 || r.error == 431;
           return failed(
@@ -132,17 +138,19 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
       if (*n == 0) {
         ends_with_stream = parser.end();
         if (ends_with_stream) break;
-        return failed(std::make_error_code(std::errc::connection_reset), got_some);
+        return failed(begun ? answer_errc::truncated : answer_errc::missing, got_some);
       }
-      got_some = true;
+      got_some = begun = true;
       in.fill(*n);
     }
     if (m.status >= 200 || m.status == 101) {
       const bool reusable = m.status != 101 && parser.wants_keep_alive() && in.empty();
       return {std::move(m), true, reusable, ends_with_stream};
     }
+    if (interim_bytes > options.header_bytes) {
+      return failed(std::make_error_code(std::errc::message_size), got_some);
+    }
   }
-  return failed(std::make_error_code(std::errc::bad_message), got_some);
 }
 
 using request_pieces = std::span<const std::span<const std::byte>>;
@@ -228,7 +236,19 @@ bool is_quiet(const net::conn& c) noexcept {
   return ::recv(c.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
+constexpr base::error_row error_rows[] = {
+    {answer_errc::missing, "the server closed the connection without an answer",
+     std::errc::connection_reset},
+    {answer_errc::truncated, "the server closed the connection in the middle of its answer",
+     std::errc::connection_reset},
+};
+
 }  // namespace
+
+const std::error_category& answer_category() noexcept {
+  static const base::error_category the_category("weft.http", error_rows);
+  return the_category;
+}
 
 // Connections that wait for the next request.
 class client::pool {
@@ -310,11 +330,12 @@ expected<message> client::request(std::string_view method, std::string_view addr
   if (!head) return std::unexpected(head.error());
   if (ctx.err()) return std::unexpected(ctx.err());
 
-  if (may_be_repeated(method)) {
-    while (const std::shared_ptr<net::conn> kept = pool_->take(to->address)) {
-      outcome result = exchange(kept, *head, method, body, options, ctx);
-      if (result.reusable) pool_->put(to->address, kept);
-      if (result.answer || result.got_some || ctx.err()) return std::move(result.answer);
+  const bool repeatable = may_be_repeated(method, fields);
+  while (const std::shared_ptr<net::conn> kept = pool_->take(to->address)) {
+    outcome result = exchange(kept, *head, method, body, options, ctx);
+    if (result.reusable) pool_->put(to->address, kept);
+    if (result.answer || result.got_some || !repeatable || ctx.err()) {
+      return std::move(result.answer);
     }
   }
   const auto fresh = connect(*to, ctx);

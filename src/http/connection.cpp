@@ -5,10 +5,11 @@
 // together (pipelining) each answer goes out by itself, for nobody knows how long the next handler
 // takes.
 //
-// Time. A peer has three clocks, one at a time: until a request begins (idle), until its header is
-// complete (read, from the first byte), and for its body (read, and what body_rate allows for what
-// has come). Setting a deadline is cheap but not free, so the first is set anew only when an eighth
-// of it has gone.
+// Time. A peer has three clocks, one at a time: until a request begins (idle; for the first one no
+// longer than read), until its header is complete (read, from the first byte), and for its body.
+// That has read at first, and each byte adds what body_rate allows for it, but there is never more
+// than read ahead: bytes that came quickly buy no silence later. Setting a deadline is cheap but
+// not free, so the first is set anew only when an eighth of it has gone.
 //
 // Stopping. The server changes the phase and then tells each connection (notice). One that waits
 // for a request is woken by a deadline in the past; one that is about to wait sees the phase:
@@ -41,9 +42,7 @@
 #include <algorithm>
 #include <cxxabi.h>
 #include <limits>
-#include <poll.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 namespace weft::http {
@@ -68,6 +67,12 @@ constexpr std::size_t shown_what_bytes = 600;
 clock::time_point later(clock::time_point now, clock::duration d) noexcept {
   constexpr clock::duration for_ever = std::chrono::hours(24 * 365);
   return d <= d.zero() || d > for_ever ? clock::time_point() : now + d;
+}
+
+// Of two limits, each of which may be none.
+clock::duration shorter(clock::duration a, clock::duration b) noexcept {
+  if (a <= a.zero() || b <= b.zero()) return std::max(a, b);
+  return std::min(a, b);
 }
 
 void append_printable(base::text& line, std::string_view s, std::size_t bytes_max) noexcept {
@@ -120,7 +125,8 @@ bool connection::answer_one() {
   keep_alive_ = parser_.wants_keep_alive() && answered_ < options_.requests;
   continue_wanted_ = parser_.expects_continue();
   body_bytes_read_ = 0;
-  body_begin_ = {};
+  body_bytes_timed_ = 0;
+  body_until_ = {};
   given_ = {};
 
   if (service_.whole && !parser_.is_done() && !read_whole_body()) return false;
@@ -167,18 +173,15 @@ bool connection::fill(waiting_for what) {
     for (std::string* s : {&request_.method, &request_.target, &request_.body, &body_, &out_}) {
       clear(*s, kept_idle_bytes);
     }
-    const clock::time_point until = later(now_, options_.idle);
-    if (until < read_deadline_ || until - options_.idle / 8 > read_deadline_) arm_read(until);
+    const auto patience =
+        answered_ == 0 ? shorter(options_.idle, options_.read) : clock::duration(options_.idle);
+    const clock::time_point until = later(now_, patience);
+    if (until < read_deadline_ || until - patience / 8 > read_deadline_) arm_read(until);
   }
   std::size_t wanted = input_buffer::small_bytes;
   if (what == waiting_for::body) {
     refresh_now();
-    if (body_begin_ == clock::time_point()) body_begin_ = now_;
-    const auto grace = options_.read <= options_.read.zero()
-                           ? options_.read
-                           : options_.read + seconds(body_bytes_read_ /
-                                                     std::max<std::size_t>(options_.body_rate, 1));
-    const clock::time_point until = later(body_begin_, grace);
+    const clock::time_point until = body_deadline();
     if (until != read_deadline_) arm_read(until);
     // What is left of the body, roughly: the parser has bounded it.
     if (parser_.is_chunked() || parser_.content_length() > 4 * wanted) {
@@ -219,11 +222,23 @@ bool connection::fill(waiting_for what) {
   }
 }
 
+clock::time_point connection::body_deadline() {
+  const clock::time_point latest = later(now_, options_.read);
+  if (latest == clock::time_point()) return latest;
+  const std::uint64_t bytes = body_bytes_read_ - std::exchange(body_bytes_timed_, body_bytes_read_);
+  const auto per_byte = clock::duration(seconds(1)) /
+                        static_cast<std::int64_t>(std::max<std::size_t>(options_.body_rate, 1));
+  body_until_ = body_until_ == clock::time_point()
+                    ? latest
+                    : std::min(body_until_ + per_byte * static_cast<std::int64_t>(bytes), latest);
+  return body_until_;
+}
+
 expected<std::string_view> connection::read_body() {
   if (input_error_) return std::unexpected(input_error_);
   if (given_ != clock::time_point()) {
     // The handler's own time is not the client's.
-    if (body_begin_ != clock::time_point()) body_begin_ += clock::now() - given_;
+    if (body_until_ != clock::time_point()) body_until_ += clock::now() - given_;
     given_ = {};
   }
   for (;;) {
@@ -394,9 +409,7 @@ void connection::report(std::exception_ptr thrown) {
   } catch (...) {
     line << "an exception that is no std::exception";
   }
-  // Nobody is to wait for a log that nobody reads.
-  pollfd stderr_now{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&stderr_now, 1, 0) > 0) base::warn(line.view());
+  base::warn_or_drop(line.view());
 }
 
 void connection::linger() {

@@ -57,6 +57,7 @@ class connection {
   void set_field(std::string_view name, std::string_view value);
   void add_field(std::string_view name, std::string_view value);
   void write_body(std::string_view text);
+  std::error_code write_file(os::file& from, std::uint64_t count);
   std::error_code flush_body();
   expected<std::string_view> read_body();
   context while_connected();
@@ -68,7 +69,7 @@ class connection {
     chunked,      // the head has been sent, from here on
     counted,      // by the Content-Length that the handler gave: remaining_ are left
     until_close,  // to an HTTP/1.0 client that knows no chunks
-    none,         // HEAD, 204, 304: what is written is dropped
+    none,         // HEAD, 204, 205, 304: what is written is dropped
   };
   enum class waiting_for : std::uint8_t { request, header, body };
   enum class found : std::uint8_t { header, nothing };
@@ -94,6 +95,7 @@ class connection {
   void end_watch();
   // Reads once. Returns: false at the end of the stream and on an error, which is in input_error_.
   bool fill(waiting_for what);
+  clock::time_point body_deadline();
   void linger();
   // Ends it so that the peer sees it was no end.
   void break_off();
@@ -110,6 +112,7 @@ class connection {
   void emit(std::string_view more);
   bool send(std::span<const std::string_view> pieces);
   bool send_pending();
+  std::error_code send_file(os::file& from, std::uint64_t count);
 
   // Deadlines, kept from being set more often than it takes.
   void refresh_now() noexcept { now_ = clock::now(); }
@@ -130,8 +133,9 @@ class connection {
   request request_;
   std::size_t answered_ = 0;
   std::uint64_t body_bytes_read_ = 0;
-  clock::time_point body_begin_{};
-  clock::time_point given_{};  // when a streaming handler got its last piece
+  std::uint64_t body_bytes_timed_ = 0;  // of body_bytes_read_: body_until_ knows of them
+  clock::time_point body_until_{};      // {}: no call has waited for the body yet
+  clock::time_point given_{};           // when a streaming handler got its last piece
   bool continue_wanted_ = false;
   int input_status_ = 0;         // what is to be answered to a request that cannot be read on, or 0
   std::error_code input_error_;  // why it cannot

@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 
 namespace weft::http {
 namespace {
@@ -38,6 +40,18 @@ bool is_token(std::string_view text) noexcept {
 }
 
 bool is_field_value(std::string_view text) noexcept {
+  // Eight characters at a time, as long as all of them are at least a blank, and none is DEL.
+  constexpr std::uint64_t each = 0x0101010101010101u;
+  constexpr std::uint64_t high = 0x80 * each;
+  while (text.size() >= sizeof(std::uint64_t)) {
+    std::uint64_t eight;
+    std::memcpy(&eight, text.data(), sizeof eight);
+    const std::uint64_t not_del = eight ^ (0x7f * each);
+    const std::uint64_t below_blank = (eight - ' ' * each) & ~eight;
+    const std::uint64_t is_del = (not_del - each) & ~not_del;
+    if (((below_blank | is_del) & high) != 0) break;  // or next to one that is
+    text.remove_prefix(sizeof eight);
+  }
   return std::all_of(text.begin(), text.end(), [](char c) {
     const auto code = static_cast<unsigned char>(c);
     return (code >= 0x20 && code != 0x7f) || c == '\t';

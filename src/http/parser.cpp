@@ -1,18 +1,28 @@
-// parser.cpp: Boost.Beast's parser, and where we are stricter than it.
+// parser.cpp: Boost.Beast's parser, and where we differ from it.
 //
 // Beast finds lines, fields, chunks and numbers. On top of that we refuse what lets two parties on
-// one way disagree about where a message ends (request smuggling):
+// one way disagree about where a message ends (request smuggling), or for whom it is:
 //
-//   - a field that goes on in the next line (obs-fold), which Beast joins. It shows in where the
-//     value lies: not right behind its name.
+//   - a field of a request that goes on in the next line (obs-fold), which Beast joins. It shows in
+//     where the value lies: not right behind its name. In answers Beast may join them.
 //   - any Transfer-Encoding but "chunked", which Beast takes for no body at all, and every one in
-//     HTTP/1.0. Both it and a Content-Length, or two that differ, Beast refuses itself.
+//     a request of HTTP/1.0. Beast itself refuses it beside a Content-Length, and two lengths that
+//     differ.
 //   - control characters in a chunk's extension, where Beast lets a quoted line end pass.
-//   - an HTTP/1.1 request without a Host, or any with two.
+//   - control characters in what waits for the rest of a line, and anything but a line end behind
+//     a chunk. Beast looks at these bytes only when the line or the header has ended, which a line
+//     feed alone does not do: the peer would wait, and so would we.
+//   - an HTTP/1.1 request without a Host, any request with two or with one that is no host, and
+//     targets that have none of RFC 9112's forms.
+//
+// Some lines that Beast refuses are right, or common. A first line is mended and put into Beast
+// once more: a later minor version is taken for 1.1, and a status line may lack the blank behind
+// its number. Beast heeds Proxy-Connection, which means nothing: a value that Beast cannot read is
+// dropped, and whether the connection stays open is decided here, by Connection alone.
 //
 // And what Beast does not bound: chunk headers. One of them, and a trailer, may be as long as a
-// header (whoever calls has a buffer of that size and no larger); on top of 16 bytes and two per
-// byte of its data all of them together may have excess_max. Trailers are dropped.
+// header (the caller has a buffer of that size and no larger); on top of 16 bytes and two per byte
+// of its data all of them together may have excess_max. Trailers are checked and dropped.
 //
 // Beast's assertions are off: one of them (n >= 5, in parse_chunk_header) does not hold when the
 // last chunk comes in pieces, though the code is right then, too.
@@ -21,9 +31,11 @@
 #include "http/parser.hpp"
 
 #include "http/text.hpp"
+#include "http/url.hpp"
 
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 #include <boost/beast/http/status.hpp>
 
 #include <algorithm>
@@ -36,8 +48,31 @@ namespace beast = boost::beast::http;
 using boost::beast::error_code;
 
 constexpr std::uint64_t excess_max = 16384;
+constexpr std::string_view line_end = "\r\n";
+constexpr std::string_view our_version = "HTTP/1.1";
 
 std::string_view to_std(boost::beast::string_view s) noexcept { return {s.data(), s.size()}; }
+beast::opt_token_list list_of(std::string_view s) {
+  return beast::opt_token_list({s.data(), s.size()});
+}
+
+bool is_version(std::string_view v) noexcept {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return v.size() == our_version.size() && v.starts_with("HTTP/") && digit(v[5]) && v[6] == '.' &&
+         digit(v[7]);
+}
+
+// Whether it can be lines, of which the last one has not ended yet.
+bool may_become_lines(std::string_view s) noexcept {
+  for (;;) {
+    const std::string_view line = s.substr(0, s.find('\r'));
+    s.remove_prefix(line.size());
+    if (!is_field_value(line)) return false;
+    if (line_end.starts_with(s)) return true;
+    if (!s.starts_with(line_end)) return false;
+    s.remove_prefix(line_end.size());
+  }
+}
 
 // What requests and answers have in common. Derived is told of the first line and the fields.
 template <bool is_request, class Derived>
@@ -49,18 +84,32 @@ class parser : public beast::basic_parser<is_request> {
     const bool in_header = !this->is_header_done();
     piece_ = {};
     chunk_bytes_ = 0;
-    result.used = this->put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
+    result.used = put_some(bytes, ec);
+    while (in_header && ec && ec != beast::error::need_more && status_ == 0) {
+      const std::size_t mended = put_mended(bytes.substr(result.used), ec);
+      if (mended == 0) break;
+      result.used += mended;
+      result.used += put_some(bytes.substr(result.used), ec);
+    }
     result.body = piece_;
+    std::size_t waiting = 0;
     if (ec == beast::error::need_more) {
       result.need_more = true;
       ec = {};
+      const std::string_view rest = bytes.substr(result.used);
+      waiting = rest.size();
+      if (result.used != 0) seen_ = 0;
+      const bool chunk_goes_on = has_chunk_ && waiting != 0 && rest.front() != '\r';
+      if (chunk_goes_on || !may_become_lines(rest.substr(seen_))) refuse(400, ec);
+      seen_ = waiting - (rest.ends_with('\r') ? 1 : 0);
+    } else {
+      seen_ = 0;
     }
     if (in_header) {
       header_bytes_ += result.used;
-      const std::size_t waiting = result.need_more ? bytes.size() - result.used : 0;
       // Beast counts the first line and the fields apart.
       if (!ec && header_bytes_ + waiting > limits_.header_bytes) ec = beast::error::header_limit;
-    } else if (!ec && result.body.empty() && this->chunked()) {
+    } else if (!ec && result.used != 0 && result.body.empty() && this->chunked()) {
       excess_ += result.used;
       excess_ -= std::min(excess_, 16 + 2 * chunk_bytes_);
       if (excess_ > excess_max && !this->is_done()) ec = beast::error::bad_chunk_extension;
@@ -69,27 +118,42 @@ class parser : public beast::basic_parser<is_request> {
     return result;
   }
 
+  bool wants_keep_alive() const noexcept {
+    return !close_ && !this->need_eof() && (minor_version != 0 || keep_alive_);
+  }
+
+  int minor_version = 1;
+
  protected:
   void on_request_impl(beast::verb, boost::beast::string_view method,
                        boost::beast::string_view target, int version, error_code& ec) override {
     got_first_line_ = true;
-    if constexpr (is_request) self().first_line(to_std(method), to_std(target), version, ec);
+    minor_version = version - 10;
+    if constexpr (is_request) self().first_line(to_std(method), to_std(target), ec);
   }
-  void on_response_impl(int status, boost::beast::string_view, int, error_code&) override {
+  void on_response_impl(int status, boost::beast::string_view, int version,
+                        error_code& ec) override {
     got_first_line_ = true;
-    if constexpr (!is_request) self().first_line(status);
+    minor_version = version - 10;
+    if constexpr (!is_request) self().first_line(status, ec);
   }
   void on_field_impl(beast::field f, boost::beast::string_view name,
                      boost::beast::string_view value, error_code& ec) override {
-    const char* p = name.data() + name.size() + 1;
-    while (p != value.data() && (*p == ' ' || *p == '\t')) ++p;
-    if (p != value.data()) return refuse(400, ec);
-    if (got_header_) return;
-    self().next_field(f, to_std(name), to_std(value), ec);
+    if constexpr (is_request) {
+      const char* p = name.data() + name.size() + 1;
+      while (p != value.data() && (*p == ' ' || *p == '\t')) ++p;
+      if (p != value.data()) return refuse(400, ec);
+    }
+    if (got_header_) {
+      // Too late to say for whom the message is. Where it ends Beast lets no trailer say.
+      if (f == beast::field::host) refuse(400, ec);
+      return;
+    }
+    take_field(f, to_std(name), to_std(value), ec);
   }
   void on_header_impl(error_code& ec) override {
     got_header_ = true;
-    self().header(ec);
+    if constexpr (is_request) self().header(ec);
   }
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
   std::size_t on_body_impl(boost::beast::string_view piece, error_code&) override {
@@ -100,6 +164,7 @@ class parser : public beast::basic_parser<is_request> {
                             error_code& ec) override {
     if (!is_field_value(to_std(extension))) return refuse(400, ec);
     chunk_bytes_ = size;
+    has_chunk_ = true;
   }
   std::size_t on_chunk_body_impl(std::uint64_t, boost::beast::string_view piece,
                                  error_code&) override {
@@ -123,22 +188,66 @@ class parser : public beast::basic_parser<is_request> {
 
   Derived& self() noexcept { return static_cast<Derived&>(*this); }
 
-  // The status that says what is wrong. `rest` begins with what could not be parsed.
-  int status_of(const error_code& ec, std::string_view rest) const noexcept {
-    if (ec == beast::error::header_limit) return got_first_line_ ? 431 : 414;
-    if (ec == beast::error::body_limit) return 413;
-    if (ec == beast::error::bad_version) {
-      // Only a version that is one can be one that we do not speak.
-      const std::string_view line = rest.substr(0, rest.find('\r'));
-      const std::size_t space = line.rfind(' ');
-      if (space == line.npos) return 400;
-      const std::string_view v = line.substr(space + 1);
-      const auto digit = [](char c) { return c >= '0' && c <= '9'; };
-      const bool is_version =
-          v.size() == 8 && v.starts_with("HTTP/") && digit(v[5]) && v[6] == '.' && digit(v[7]);
-      return is_version ? 505 : 400;
+  std::size_t put_some(std::string_view bytes, error_code& ec) {
+    return this->put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
+  }
+
+  // Takes the line that Beast has just refused if it is right nevertheless. Returns: its length, 0
+  // if it is wrong or has no end yet; ec says which.
+  std::size_t put_mended(std::string_view rest, error_code& ec) {
+    std::string line(rest.substr(0, rest.find('\r')));
+    const std::string_view end = rest.substr(line.size(), line_end.size());
+    const std::size_t bytes = line.size() + line_end.size();
+    if (got_first_line_) {
+      constexpr std::string_view ignored = "Proxy-Connection:";
+      const bool is_ignored = equal_ignoring_case(rest.substr(0, ignored.size()), ignored);
+      return is_ignored && ec == beast::error::bad_value && end == line_end ? bytes : 0;
     }
-    return 400;
+    if (ec != beast::error::bad_version && ec != beast::error::bad_status) return 0;
+    if (!line_end.starts_with(end) || !self().mend(line)) return 0;
+    ec = beast::error::need_more;
+    if (end != line_end) return 0;
+    const std::size_t used = put_some(line.append(line_end), ec);
+    return used == line.size() && ec == beast::error::need_more ? bytes : 0;
+  }
+
+  void take_field(beast::field f, std::string_view name, std::string_view value, error_code& ec) {
+    switch (f) {
+      case beast::field::connection:
+        for (const auto option : list_of(value)) {
+          if (equal_ignoring_case(to_std(option), "close")) close_ = true;
+          if (equal_ignoring_case(to_std(option), "keep-alive")) keep_alive_ = true;
+        }
+        break;
+      case beast::field::content_length:
+        // Beast has seen that all of them are the same number.
+        if (std::exchange(has_length_, true)) return;
+        value = to_std(*list_of(value).begin());
+        break;
+      case beast::field::transfer_encoding: {
+        std::string_view last;
+        for (const auto coding : list_of(value)) last = to_std(coding);
+        if (!equal_ignoring_case(last, "chunked")) return refuse(400, ec);
+        // With something else below it we know where it ends, but not what it means.
+        if (last.size() != value.size()) return refuse(501, ec);
+        // Who sends that in HTTP/1.0 does not know what it sends: the end may be elsewhere.
+        if (minor_version == 0) close_ = true;
+        break;
+      }
+      default:
+        break;
+    }
+    self().next_field(f, name, value, ec);
+  }
+
+  // The status that says what is wrong. `rest` is what has not been parsed; the first line may be
+  // in it, for once Beast waits it waits for the end of the header.
+  int status_of(const error_code& ec, std::string_view rest) const noexcept {
+    if (ec == beast::error::body_limit) return 413;
+    if (ec != beast::error::header_limit) return 400;
+    const bool has_first_line =
+        got_first_line_ || rest.substr(0, limits_.header_bytes).find('\n') != rest.npos;
+    return has_first_line ? 431 : 414;
   }
 
   const parse_limits limits_;
@@ -146,37 +255,55 @@ class parser : public beast::basic_parser<is_request> {
   std::uint64_t chunk_bytes_ = 0;  // by the chunk header of this put
   std::uint64_t excess_ = 0;
   std::size_t header_bytes_ = 0;
-  int status_ = 0;  // why a field was refused
+  std::size_t seen_ = 0;  // of the bytes that wait: they can become lines
+  int status_ = 0;        // why a field was refused
   bool got_first_line_ = false;
   bool got_header_ = false;
+  bool has_length_ = false;
+  bool has_chunk_ = false;   // so a line end comes ahead of the next chunk header
+  bool close_ = false;       // by Connection
+  bool keep_alive_ = false;  // by Connection, too
 };
 
 class parser_of_requests final : public parser<true, parser_of_requests> {
  public:
   parser_of_requests(parse_limits limits, request& into) : parser(limits), into_(into) {}
 
-  void first_line(std::string_view method, std::string_view target, int version, error_code& ec) {
+  // A version that we do not speak becomes ours; if it is of another major one it is refused, but
+  // after the method is known.
+  bool mend(std::string& line) {
+    if (std::count(line.begin(), line.end(), ' ') != 2) return false;
+    const std::size_t version = line.rfind(' ') + 1;
+    if (!is_version(std::string_view(line).substr(version))) return false;
+    is_foreign_ = line[version + 5] != '1';
+    line.replace(version, our_version.size(), our_version);
+    return true;
+  }
+  void first_line(std::string_view method, std::string_view target, error_code& ec) {
     into_.method.assign(method);
     into_.target.assign(target);
-    minor_version = version - 10;
-    if (method == "CONNECT") refuse(501, ec);  // no tunnels here
+    const int status = is_foreign_ ? 505 : take_target(target);
+    if (status != 0) refuse(status, ec);
   }
   void next_field(beast::field f, std::string_view name, std::string_view value, error_code& ec) {
     switch (f) {
-      case beast::field::host:
-        if (hosts_++ != 0) return refuse(400, ec);
+      case beast::field::host: {
+        if (std::exchange(has_host_, true)) return refuse(400, ec);
+        const std::optional<authority> parts = authority::parse(value);
+        if (!parts || (parts->host.empty() && !value.empty())) return refuse(400, ec);
+        if (!host_.empty()) value = host_;
         break;
+      }
       case beast::field::transfer_encoding:
         if (minor_version == 0) return refuse(400, ec);
-        if (!equal_ignoring_case(value, "chunked")) {
-          // With something else below it we know where it ends, but not what it means.
-          return refuse(this->chunked() ? 501 : 400, ec);
-        }
         break;
       case beast::field::expect:
         if (minor_version == 0) break;
-        if (!equal_ignoring_case(value, "100-continue")) return refuse(417, ec);
-        expects_continue = true;
+        if (!beast::validate_list(list_of(value))) return refuse(417, ec);
+        for (const auto expectation : list_of(value)) {
+          expects_continue = equal_ignoring_case(to_std(expectation), "100-continue");
+          if (!expects_continue) return refuse(417, ec);
+        }
         break;
       default:
         break;
@@ -184,29 +311,60 @@ class parser_of_requests final : public parser<true, parser_of_requests> {
     into_.headers.add(name, value);
   }
   void header(error_code& ec) {
-    if (minor_version == 1 && hosts_ == 0) refuse(400, ec);
+    if (minor_version != 0 && !has_host_) return refuse(400, ec);
+    if (!has_host_ && !host_.empty()) into_.headers.add("Host", host_);
   }
 
-  int minor_version = 1;
   bool expects_continue = false;
 
  private:
+  // The four forms of RFC 9112, section 3.2. The absolute one becomes the origin form, with its
+  // host in the place of the Host field's. Returns: the status to refuse it with, or 0.
+  int take_target(std::string_view target) {
+    if (into_.method == "CONNECT") {
+      const std::optional<authority> to = authority::parse(target);
+      return to && !to->host.empty() && to->port.value_or(0) != 0 ? 501 : 400;  // no tunnels here
+    }
+    if (target.starts_with('/')) return 0;
+    if (target == "*") return into_.method == "OPTIONS" ? 0 : 400;
+    const bool is_https = equal_ignoring_case(target.substr(0, 8), "https://");
+    const expected<url> parts =
+        url::parse(is_https ? "http" + std::string(target.substr(5)) : std::string(target));
+    if (!parts) return 400;
+    if (is_https) return 421;  // nothing here is secured
+    host_ = parts->host;
+    const bool has_path = parts->target != "/" || target.ends_with('/');
+    into_.target = has_path || into_.method != "OPTIONS" ? parts->target : "*";
+    return 0;
+  }
+
   request& into_;
-  int hosts_ = 0;
+  std::string host_;  // by the target, if that has one
+  bool has_host_ = false;
+  bool is_foreign_ = false;  // its major version is none of ours
 };
 
 class parser_of_messages final : public parser<false, parser_of_messages> {
  public:
   parser_of_messages(parse_limits limits, message& into) : parser(limits), into_(into) {}
 
-  void first_line(int status) { into_.status = status; }
-  void next_field(beast::field f, std::string_view name, std::string_view value, error_code& ec) {
-    if (f == beast::field::transfer_encoding && !equal_ignoring_case(value, "chunked")) {
-      return refuse(400, ec);
+  // A later minor version becomes ours. The blank ahead of a reason phrase may be missing with it.
+  bool mend(std::string& line) {
+    if (!line.starts_with("HTTP/1.") ||
+        !is_version(std::string_view(line).substr(0, our_version.size()))) {
+      return false;
     }
+    line[our_version.size() - 1] = std::min(line[our_version.size() - 1], '1');
+    if (line.size() == std::string_view("HTTP/1.1 200").size()) line += ' ';
+    return true;
+  }
+  void first_line(int status, error_code& ec) {
+    into_.status = status;
+    if (status < 100) refuse(400, ec);
+  }
+  void next_field(beast::field, std::string_view name, std::string_view value, error_code&) {
     into_.headers.add(name, value);
   }
-  void header(error_code&) {}
 
  private:
   message& into_;
@@ -228,7 +386,7 @@ put_result request_parser::put(std::string_view bytes) { return core_->p->put_by
 bool request_parser::is_header_done() const noexcept { return core_->p->is_header_done(); }
 bool request_parser::is_done() const noexcept { return core_->p->is_done(); }
 bool request_parser::is_chunked() const noexcept { return core_->p->chunked(); }
-bool request_parser::wants_keep_alive() const noexcept { return core_->p->keep_alive(); }
+bool request_parser::wants_keep_alive() const noexcept { return core_->p->wants_keep_alive(); }
 std::uint64_t request_parser::content_length() const noexcept {
   return core_->p->content_length().value_or(0);
 }
@@ -253,11 +411,12 @@ bool message_parser::end() {
   return !ec;
 }
 bool message_parser::is_done() const noexcept { return core_->p.is_done(); }
-bool message_parser::wants_keep_alive() const noexcept { return core_->p.keep_alive(); }
+bool message_parser::wants_keep_alive() const noexcept { return core_->p.wants_keep_alive(); }
 
 std::string_view reason_phrase(int status) noexcept {
   const beast::status known = beast::int_to_status(static_cast<unsigned>(status));
-  if (known == beast::status::unknown) return {};
+  // The last three are numbers that only Beast has a phrase for.
+  if (known == beast::status::unknown || status == 444 || status == 499 || status == 599) return {};
   return to_std(beast::obsolete_reason(known));
 }
 

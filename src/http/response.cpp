@@ -14,10 +14,15 @@
 #include "http/connection.hpp"
 #include "http/text.hpp"
 
+#include <weft/os.hpp>
+
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace weft::http {
 
@@ -29,6 +34,9 @@ void response::add(std::string_view name, std::string_view value) {
   connection_.add_field(name, value);
 }
 void response::write(std::string_view text) { connection_.write_body(text); }
+std::error_code response::write_file(os::file& from, std::uint64_t count) {
+  return connection_.write_file(from, count);
+}
 std::error_code response::flush() { return connection_.flush_body(); }
 context response::while_connected() { return connection_.while_connected(); }
 
@@ -38,6 +46,7 @@ namespace {
 constexpr std::size_t small_body = std::size_t{16} << 10;    // is copied rather than sent apart
 constexpr std::size_t slice_bytes = std::size_t{256} << 10;  // per write timeout
 constexpr std::size_t kept_bytes = std::size_t{64} << 10;
+constexpr std::size_t file_piece = std::size_t{64} << 10;  // is read at a time
 
 }  // namespace
 
@@ -107,7 +116,7 @@ void connection::add_field(std::string_view name, std::string_view value) {
 }
 
 bool connection::takes_body() const noexcept {
-  return request_.method != "HEAD" && status_ != 204 && status_ != 304;
+  return request_.method != "HEAD" && status_ != 204 && status_ != 205 && status_ != 304;
 }
 
 void connection::write_body(std::string_view text) {
@@ -142,6 +151,64 @@ void connection::write_body(std::string_view text) {
   } else {
     emit(text);
   }
+}
+
+// A file on a disk says how much of it is left, and the kernel can send it by itself. Another one,
+// and one that goes out in chunks or is small, is read.
+std::error_code connection::write_file(os::file& from, std::uint64_t count) {
+  if (output_error_) return output_error_;
+  if (!from.is_open()) return errc::closed;
+  struct stat about{};
+  const off_t at = ::lseek(from.native_handle(), 0, SEEK_CUR);
+  // Those of /proc have no size, and yet something in them.
+  const bool has_size = at >= 0 && ::fstat(from.native_handle(), &about) == 0 &&
+                        S_ISREG(about.st_mode) && about.st_size > at;
+  if (has_size) {
+    count = std::min(count, static_cast<std::uint64_t>(about.st_size - at));
+    if (framing_ == framing::open && !declared_ && body_.empty()) declared_ = count;
+    if (count > small_body) {
+      if (framing_ == framing::open) begin_pieces();
+      if (framing_ == framing::none) return {};
+      if (framing_ != framing::chunked) return send_file(from, count);
+    }
+  }
+  std::vector<std::byte> buffer(file_piece);
+  while (count != 0) {
+    const auto most = static_cast<std::size_t>(std::min<std::uint64_t>(count, buffer.size()));
+    const expected<std::size_t> n = from.read(std::span(buffer).first(most));
+    if (!n) return n.error();
+    if (*n == 0) break;
+    count -= *n;
+    write_body({reinterpret_cast<const char*>(buffer.data()), *n});
+    if (output_error_) break;
+  }
+  return output_error_;
+}
+
+std::error_code connection::send_file(os::file& from, std::uint64_t count) {
+  if (framing_ == framing::counted) {
+    if (count > remaining_) {
+      throw std::logic_error("weft::http: the body is longer than its Content-Length");
+    }
+    remaining_ -= count;
+  }
+  emit({});
+  send_pending();
+  while (count != 0 && !output_error_) {
+    refresh_now();
+    arm_write();
+    const auto n = stream_.send_file(from, std::min<std::uint64_t>(count, slice_bytes));
+    if (!n) {
+      output_error_ = n.error();
+      break_off();
+    } else if (*n == 0) {  // the file is shorter than it was
+      if (framing_ == framing::counted) remaining_ += count;
+      break;
+    } else {
+      count -= *n;
+    }
+  }
+  return output_error_;
 }
 
 std::error_code connection::flush_body() {
@@ -241,6 +308,10 @@ void connection::refuse(int status) {
 
 void connection::append_head(framing f, std::optional<std::uint64_t> length) {
   if (phase() != service::phase::serving) keep_alive_ = false;
+  if (status_ == 205) {  // has a body, which is empty
+    f = framing::counted;
+    length = 0;
+  }
   // It says so now if the rest of the request will not be read.
   if (parser_.is_header_done() && !parser_.is_done() && !may_skip_body()) keep_alive_ = false;
   if (status_ == 200) {

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <poll.h>
 #include <span>
 #include <utility>
@@ -44,6 +45,9 @@ class socket_stream final : public stream {
       if (!written) return written.error();
     }
     return {};
+  }
+  expected<std::uint64_t> send_file(os::file& from, std::uint64_t count) override {
+    return os::copy(conn_, from, count);
   }
   void set_read_deadline(clock::time_point when) override { conn_.set_read_deadline(when); }
   void set_write_deadline(clock::time_point when) override { conn_.set_write_deadline(when); }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <weft/context.hpp>
+#include <weft/os.hpp>
 #include <weft/time.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -25,6 +27,8 @@ class stream {
   virtual std::error_code wait_for_end() = 0;
   // All pieces, with one system call if they fit. Parks.
   virtual std::error_code write(std::span<const std::string_view> pieces) = 0;
+  // Sends so much of a file, from its position on, or less if that ends. Parks. Returns: how much.
+  virtual expected<std::uint64_t> send_file(os::file& from, std::uint64_t count) = 0;
   virtual void set_read_deadline(clock::time_point when) = 0;
   virtual void set_write_deadline(clock::time_point when) = 0;
   // The peer reads the end of the stream, and may still send.

@@ -1,4 +1,4 @@
-// url.cpp: takes an http URL apart.
+// url.cpp: takes an http URL, and a Host field, apart.
 //
 // Nothing that could end a line or a word of the request gets through: blanks, control characters
 // and bytes that are not ASCII have to be percent-encoded by whoever made the URL. Credentials are
@@ -8,6 +8,8 @@
 #include "http/text.hpp"
 
 #include <algorithm>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
 namespace weft::http {
 namespace {
@@ -20,8 +22,43 @@ std::unexpected<std::error_code> error(std::errc e) {
 
 bool is_plain(char c) noexcept { return c > 0x20 && c < 0x7f; }
 
-bool is_host_character(char c) noexcept {
-  return is_plain(c) && std::string_view("\"<>\\^`{|}[]@/?#:").find(c) == std::string_view::npos;
+bool is_letter_or_digit(char c) noexcept {
+  return (c >= '0' && c <= '9') || (to_lower(c) >= 'a' && to_lower(c) <= 'z');
+}
+
+bool is_hex_digit(char c) noexcept {
+  return (c >= '0' && c <= '9') || (to_lower(c) >= 'a' && to_lower(c) <= 'f');
+}
+
+// RFC 3986's reg-name: what is neither plain nor harmless is percent-encoded.
+bool is_name(std::string_view host) noexcept {
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    const char c = host[i];
+    if (is_letter_or_digit(c) || c == '.' || c == '-') continue;
+    if (c == '%') {
+      if (host.size() - i < 3 || !is_hex_digit(host[i + 1]) || !is_hex_digit(host[i + 2])) {
+        return false;
+      }
+      i += 2;
+    } else if (std::string_view("_~!$&'()*+,;=").find(c) == std::string_view::npos) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// What stands in brackets: an IPv6 address, perhaps with a zone.
+bool is_literal(std::string_view text) noexcept {
+  const std::size_t percent = text.find('%');
+  const std::string_view ip = text.substr(0, percent);
+  if (percent != text.npos && (percent + 1 == text.size() || !is_name(text.substr(percent + 1)))) {
+    return false;
+  }
+  char ended[INET6_ADDRSTRLEN] = {};
+  if (ip.size() >= sizeof ended) return false;
+  ip.copy(ended, ip.size());
+  in6_addr parsed;
+  return ::inet_pton(AF_INET6, ended, &parsed) == 1;
 }
 
 }  // namespace
@@ -36,35 +73,39 @@ expected<url> url::parse(std::string_view text) {
   text.remove_prefix(scheme + scheme_end.size());
   text = text.substr(0, text.find('#'));
 
-  const std::string_view authority = text.substr(0, text.find_first_of("/?"));
-  const std::string_view rest = text.substr(authority.size());
-  std::string_view host = authority;
-  std::string_view port;
-  const bool is_v6 = authority.starts_with('[');
-  const std::size_t colon = authority.find(':', is_v6 ? authority.find(']') : 0);
-  if (is_v6 && authority.find(']') == authority.npos) return error(std::errc::invalid_argument);
-  if (colon != authority.npos) {
-    host = authority.substr(0, colon);
-    port = authority.substr(colon + 1);
-  }
-  const std::string_view name = is_v6 ? host.substr(1, host.size() - 2) : host;
-  if (name.empty() || (is_v6 && !host.ends_with(']')) ||
-      !std::all_of(name.begin(), name.end(),
-                   [is_v6](char c) { return is_host_character(c) || (is_v6 && c == ':'); })) {
-    return error(std::errc::invalid_argument);
-  }
-  std::uint64_t number = 80;
-  if (!port.empty()) {
-    const auto parsed = parse_number(port);
-    if (!parsed || *parsed == 0 || *parsed > 65535) return error(std::errc::invalid_argument);
-    number = *parsed;
-  }
+  const std::string_view where = text.substr(0, text.find_first_of("/?"));
+  const std::string_view rest = text.substr(where.size());
+  const std::optional<http::authority> parts = http::authority::parse(where);
+  if (!parts || parts->host.empty() || parts->port == 0) return error(std::errc::invalid_argument);
+  const std::uint16_t number = parts->port.value_or(80);
 
   url result;
-  result.address.append(host).append(":");
+  result.address.append(parts->host).append(":");
   append_number(result.address, number);
-  result.host = number == 80 ? std::string(host) : result.address;
+  result.host = number == 80 ? std::string(parts->host) : result.address;
   result.target = rest.starts_with('/') ? std::string(rest) : "/" + std::string(rest);
+  return result;
+}
+
+std::optional<authority> authority::parse(std::string_view text) {
+  authority result;
+  const bool is_bracketed = text.starts_with('[');
+  const std::size_t end = is_bracketed ? text.find(']') : text.find(':');
+  if (is_bracketed) {
+    if (end == text.npos || !is_literal(text.substr(1, end - 1))) return {};
+    result.host = text.substr(0, end + 1);
+  } else {
+    result.host = text.substr(0, end);
+    if (!is_name(result.host)) return {};
+  }
+  std::string_view port = text.substr(result.host.size());
+  if (port.empty()) return result;
+  if (port.front() != ':') return {};
+  port.remove_prefix(1);
+  if (port.empty()) return result;  // "host:" means the usual one
+  const std::optional<std::uint64_t> number = parse_number(port);
+  if (!number || *number > 65535) return {};
+  result.port = static_cast<std::uint16_t>(*number);
   return result;
 }
 

@@ -1,8 +1,10 @@
-// url.hpp: the parts of an http URL that a client needs.
+// url.hpp: the parts of an http URL, and of what stands in a Host field.
 #pragma once
 
 #include <weft/context.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,15 @@ struct url {
 
   // Errors: std::errc::protocol_not_supported for another scheme, invalid_argument.
   static expected<url> parse(std::string_view text);
+};
+
+// "example.org:80", "[::1]", without user or password.
+struct authority {
+  std::string_view host;  // with the brackets; may be empty
+  std::optional<std::uint16_t> port;
+
+  // Returns: nothing for what RFC 3986 does not allow.
+  static std::optional<authority> parse(std::string_view text);
 };
 
 }  // namespace weft::http

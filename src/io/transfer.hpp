@@ -19,19 +19,13 @@ namespace weft::io {
 inline constexpr std::size_t at_once_max = std::size_t{1} << 30;
 
 inline ssize_t send(int fd, const void* from, std::size_t n, int flags) noexcept {
-#if WEFT_ASAN || WEFT_TSAN
-  return ::send(fd, from, n, flags);
-#else
+  if (base::sanitizer::is_watched()) return ::send(fd, from, n, flags);
   return ::syscall(SYS_sendto, fd, from, n, flags, nullptr, 0);
-#endif
 }
 
 inline ssize_t receive(int fd, void* into, std::size_t n, int flags) noexcept {
-#if WEFT_ASAN || WEFT_TSAN
-  return ::recv(fd, into, n, flags);
-#else
+  if (base::sanitizer::is_watched()) return ::recv(fd, into, n, flags);
   return ::syscall(SYS_recvfrom, fd, into, n, flags, nullptr, nullptr);
-#endif
 }
 
 }  // namespace weft::io

@@ -12,8 +12,8 @@
 namespace weft::net {
 namespace {
 
-std::unexpected<std::error_code> invalid() {
-  return std::unexpected(std::make_error_code(std::errc::invalid_argument));
+std::unexpected<std::error_code> no_such_network() {
+  return std::unexpected(make_error_code(address_errc::unknown_network));
 }
 
 // Which protocols a network's name allows.
@@ -22,12 +22,12 @@ struct families {
 };
 
 expected<families> families_of(std::string_view network, std::string_view base) {
-  if (!network.starts_with(base)) return invalid();
+  if (!network.starts_with(base)) return no_such_network();
   network.remove_prefix(base.size());
   if (network.empty()) return families{true, true};
   if (network == "4") return families{true, false};
   if (network == "6") return families{false, true};
-  return invalid();
+  return no_such_network();
 }
 
 address any(int family) {

@@ -1,8 +1,13 @@
 // conn.cpp: connections.
 //
-// A write of several pieces goes out with sendmsg, as many at a time as the kernel takes. copy()
-// moves data from one connection to the other through a pipe, by splice: it stays in the kernel. A
-// splice cannot leave SIGPIPE out as the others do; see io/sigpipe.hpp.
+// A write of several pieces goes out with sendmsg, as many at a time as the kernel takes.
+//
+// copy() reads into a buffer first. A read that fills it says that there is much to move: the rest
+// goes through a pipe, by splice, and stays in the kernel, until the source has nothing more for
+// now. So a pipe is held only while data moves; a copy that waits holds neither descriptors nor
+// memory, and short messages cost no more than a read and a write. Without a pipe (no descriptors
+// are left) a larger buffer takes its place. A splice cannot leave SIGPIPE out as the others do;
+// see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/socket_access.hpp"
@@ -13,7 +18,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <fcntl.h>
+#include <memory>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,9 +28,9 @@
 namespace weft::net {
 namespace {
 
-using sched::poll_side;
-
 constexpr std::size_t pieces_max = 64;  // of one system call; the kernel takes 1,024
+constexpr std::size_t little_bytes = std::size_t{16} << 10;  // more at a time is worth a pipe
+constexpr std::size_t much_bytes = std::size_t{64} << 10;    // at a time, without one
 
 std::error_code set_option(io::descriptor* d, int level, int name, int value) {
   if (d == nullptr) return errc::closed;
@@ -60,6 +67,66 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
   while (!pieces.empty() && skip >= pieces.front().size()) {
     skip -= pieces.front().size();
     pieces = pieces.subspan(1);
+  }
+}
+
+// Receives into a new buffer, which is there only if something came. Not inlined: errno is the
+// thread's, which may be another one after a wait.
+[[gnu::noinline]] ssize_t fill(int fd, std::unique_ptr<std::byte[]>& buffer, std::size_t room) {
+  buffer = std::make_unique_for_overwrite<std::byte[]>(room);
+  const ssize_t n = io::receive(fd, buffer.get(), room, 0);
+  if (n <= 0) {
+    const int error = errno;
+    buffer.reset();
+    errno = error;
+  }
+  return n;
+}
+
+// Why moving through a pipe came to its end.
+enum class until : std::uint8_t {
+  empty,    // the source has nothing for now
+  end,      // of the stream
+  refused,  // the kernel does not move data of this source, and nothing has been moved
+  error,    // anything else
+};
+
+constexpr std::size_t splice_bytes = std::size_t{1} << 20;  // at a time, and room of the pipe
+constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
+
+// Moves what there is into the pipe, which is empty: so EAGAIN can mean nothing but an empty
+// socket. Not inlined, as fill().
+[[gnu::noinline]] ssize_t splice_some(int fd, const io::own_pipe& pipe, until& why) noexcept {
+  const ssize_t n = ::splice(fd, nullptr, pipe.writer(), nullptr, splice_bytes, splice_flags);
+  if (n > 0) return n;
+  if (n == 0) {
+    why = until::end;
+  } else if (errno == EAGAIN) {
+    why = until::empty;
+  } else if (errno == EINVAL || errno == ENOSYS || errno == EPERM) {
+    why = until::refused;
+  } else {
+    return -1;
+  }
+  return 0;
+}
+
+// Moves all that the source has for now to the target. Parks. `total` counts it.
+expected<until> splice_all(io::descriptor& target, io::descriptor& source, const io::own_pipe& pipe,
+                           std::uint64_t& total) {
+  for (;;) {
+    until why = until::error;
+    const auto got = source.when_readable([&] { return splice_some(source.fd(), pipe, why); });
+    if (!got) return std::unexpected(got.error());
+    if (*got == 0) return why;
+    for (auto left = static_cast<std::size_t>(*got); left != 0;) {
+      const auto put = target.when_writable([&] {
+        return ::splice(pipe.reader(), nullptr, target.fd(), nullptr, left, splice_flags);
+      });
+      if (!put) return std::unexpected(put.error());
+      left -= static_cast<std::size_t>(*put);
+      total += static_cast<std::uint64_t>(*put);
+    }
   }
 }
 
@@ -148,23 +215,39 @@ expected<std::uint64_t> copy(conn& to, conn& from) {
   io::descriptor* const source = socket_access::of(from);
   io::descriptor* const target = socket_access::of(to);
   if (source == nullptr || target == nullptr) return io::closed_error();
-  const io::own_pipe pipe;
-  if (!pipe.is_there()) return std::unexpected(io::last_error());
-  constexpr std::size_t most = std::size_t{1} << 20;
-  constexpr unsigned flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
   std::uint64_t total = 0;
-  for (;;) {
-    // The pipe is empty, so that EAGAIN can mean nothing but an empty socket.
-    const auto got = source->when_readable(
-        [&] { return ::splice(source->fd(), nullptr, pipe.writer(), nullptr, most, flags); });
-    if (!got) return std::unexpected(got.error());
-    if (*got == 0) return total;
-    for (auto left = static_cast<std::size_t>(*got); left != 0;) {
-      const auto put = target->when_writable(
-          [&] { return ::splice(pipe.reader(), nullptr, target->fd(), nullptr, left, flags); });
-      if (!put) return std::unexpected(put.error());
-      left -= static_cast<std::size_t>(*put);
-      total += static_cast<std::uint64_t>(*put);
+  std::size_t room = little_bytes;
+  for (bool may_splice = true;;) {
+    {
+      std::unique_ptr<std::byte[]> buffer;
+      const auto got = source->receive(room, [&] { return fill(source->fd(), buffer, room); });
+      if (!got) return std::unexpected(got.error());
+      if (*got == 0) return total;
+      const auto size = static_cast<std::size_t>(*got);
+      const auto written = to.write(std::span(buffer.get(), size));
+      if (!written) return std::unexpected(written.error());
+      total += size;
+      if (size < room) {
+        room = little_bytes;
+        continue;
+      }
+    }
+    room = much_bytes;
+    if (!may_splice) continue;
+    const io::own_pipe pipe(splice_bytes);
+    if (!pipe.is_there()) continue;
+    switch (const auto end = splice_all(*target, *source, pipe, total);
+            end.value_or(until::error)) {
+      case until::empty:
+        room = little_bytes;
+        break;
+      case until::end:
+        return total;
+      case until::refused:
+        may_splice = false;
+        break;
+      case until::error:
+        return std::unexpected(end.error());
     }
   }
 }

@@ -14,7 +14,7 @@
 //
 // The context ends all of it, the look-up included; then the error is ctx.err().
 //
-// Errors: invalid_argument for a network that is none of these, or text that is no address;
+// Errors: an address_errc for a network that is none of these, or text that is no address;
 // no_address of "weft.resolve" if the host has none for "tcp4" or "tcp6"; those of resolve(); those
 // of the kernel's connect().
 #include "net/dial.hpp"
@@ -135,7 +135,7 @@ expected<ip_family> family_of(std::string_view network) {
   if (network == "tcp") return ip_family::any;
   if (network == "tcp4") return ip_family::v4;
   if (network == "tcp6") return ip_family::v6;
-  return std::unexpected(std::make_error_code(std::errc::invalid_argument));
+  return std::unexpected(make_error_code(address_errc::unknown_network));
 }
 
 expected<conn> dial_unix(std::string_view path, const context& ctx) {

@@ -24,6 +24,10 @@ std::unexpected<std::error_code> invalid() {
   return std::unexpected(std::make_error_code(std::errc::invalid_argument));
 }
 
+std::unexpected<std::error_code> error(address_errc e) {
+  return std::unexpected(make_error_code(e));
+}
+
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::ranges::all_of(text, [](unsigned char c) { return c >= '0' && c <= '9'; });
@@ -73,17 +77,17 @@ expected<std::uint16_t> find_service(const char* protocol, const char* name) {
 
 expected<host_port> split_host_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
-  if (colon == text.npos) return invalid();
+  if (colon == text.npos || text.ends_with(']')) return error(address_errc::missing_port);
   std::string_view host = text.substr(0, colon);
   const std::string_view port = text.substr(colon + 1);
   if (host.starts_with('[')) {
-    if (!host.ends_with(']')) return invalid();  // "[::1]" itself, "[::1]x:80"
+    if (!host.ends_with(']')) return error(address_errc::malformed);  // "[::1]x:80"
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != host.npos) {
-    return invalid();  // "::1:80": too many colons
+    return error(address_errc::malformed);  // "::1:80": too many colons
   }
   if (host.find_first_of("[]") != host.npos || port.find_first_of("[]") != port.npos) {
-    return invalid();
+    return error(address_errc::malformed);
   }
   return host_port{host, port};
 }
@@ -130,20 +134,21 @@ expected<address> parse_ip(std::string_view text) {
 expected<std::uint16_t> parse_port_number(std::string_view text) {
   if (text.empty()) return std::uint16_t{0};
   std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size()) return invalid();
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (failed != std::errc() || end != text.data() + text.size())
+    return error(address_errc::bad_port);
   return port;
 }
 
 expected<std::uint16_t> parse_port(std::string_view network, std::string_view text) {
   if (text.empty() || is_number(text)) return parse_port_number(text);
   constexpr std::size_t name_max = 64;
-  if (text.size() > name_max || text.find('\0') != text.npos) return invalid();
+  if (text.size() > name_max || text.find('\0') != text.npos) return error(address_errc::bad_port);
   const std::string name(text);
   const char* const protocol = network.starts_with("udp") ? "udp" : "tcp";
   if (const expected<std::uint16_t> port = find_service(protocol, name.c_str())) return port;
   const service* const known = std::ranges::find(well_known, text, &service::name);
-  if (known == std::end(well_known)) return invalid();
+  if (known == std::end(well_known)) return error(address_errc::bad_port);
   return known->port;
 }
 

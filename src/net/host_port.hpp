@@ -5,7 +5,7 @@
 //   [host%zone]:port   the interface of a link-local address, by name or number
 //   :port              no host: every interface, or this machine; the caller knows which
 //
-// Whatever does not have such a form is std::errc::invalid_argument.
+// Whatever does not have such a form is an address_errc, or std::errc::invalid_argument.
 #pragma once
 
 #include <weft/net.hpp>

@@ -4,8 +4,11 @@
 // it accepts, which saves five system calls for each.
 //
 // Without descriptors accept4 fails and the connection stays in the queue; then accept() waits, 5
-// ms and then ever longer up to a second, until there are some again. Connections that were reset
-// while they waited, and other errors of a single one, are passed over.
+// ms and then ever longer up to a second, until there are some again. From outside such a server
+// looks dead, and nothing else says why: so a line on stderr does, of all listeners of the process
+// once a minute at most. Connections that were reset while they waited, and other errors of a
+// single one, are passed over.
+#include "base/fatal.hpp"
 #include "io/descriptor.hpp"
 #include "io/socket_access.hpp"
 #include "net/addresses.hpp"
@@ -13,8 +16,11 @@
 #include "net/socket_options.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <string>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -26,10 +32,25 @@ using sched::poll_side;
 
 constexpr std::chrono::milliseconds shortage_pause_min{5};
 constexpr std::chrono::milliseconds shortage_pause_max{1000};
+constexpr std::chrono::minutes shortage_told_every{1};
 
 bool is_shortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ||
          error == ENOSPC;  // of the poller's watches
+}
+
+void tell_shortage(const std::string& where, const std::error_code& why) {
+  static std::atomic<std::int64_t> told_until_ns{0};  // relaxed: guards nothing else
+  const clock::duration now = clock::now().time_since_epoch();
+  std::int64_t until = told_until_ns.load(std::memory_order_relaxed);
+  const std::int64_t next = (now + shortage_told_every).count();
+  if (now.count() < until ||
+      !told_until_ns.compare_exchange_strong(until, next, std::memory_order_relaxed)) {
+    return;
+  }
+  base::text line;
+  line << "accept on " << where << ": " << why.message() << "; new connections have to wait";
+  base::warn_or_drop(line.view());
 }
 
 // An error of the connection that would have been next, not of the listener (accept(2)).
@@ -62,14 +83,18 @@ expected<conn> listener::accept() {
         if (accepted != -1 || !concerns_one(io::last_errno())) return accepted;
       }
     });
+    std::error_code why;
     if (fd) {
       auto made = io::descriptor::adopt(static_cast<int>(*fd), short_reads);
       if (made) return socket_access::make_conn(std::move(*made));
-      if (!is_shortage(made.error().value())) return std::unexpected(made.error());
-    } else if (fd.error().category() != std::generic_category() ||
-               !is_shortage(fd.error().value())) {
-      return std::unexpected(fd.error());
+      why = made.error();
+    } else {
+      why = fd.error();
     }
+    if (why.category() != std::generic_category() || !is_shortage(why.value())) {
+      return std::unexpected(why);
+    }
+    tell_shortage(addr().to_string(), why);
     // A deadline or close() ends this, too.
     if (const std::error_code e = d->pause(poll_side::in, pause)) return std::unexpected(e);
   }

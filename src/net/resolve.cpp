@@ -15,6 +15,7 @@
 //   I1  A flight in the table has at least one passenger and has not landed.
 //   I2  A flight that has left the table gets no more passengers.
 #include "base/check.hpp"
+#include "base/error_category.hpp"
 #include "net/host_port.hpp"
 #include "net/look_up.hpp"
 
@@ -148,40 +149,19 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-class category final : public std::error_category {
- public:
-  const char* name() const noexcept override { return "weft.resolve"; }
-  std::string message(int value) const override {
-    switch (static_cast<resolve_errc>(value)) {
-      case resolve_errc::host_not_found:
-        return "no such host";
-      case resolve_errc::no_address:
-        return "the host has no address of this kind";
-      case resolve_errc::try_again:
-        return "the name server failed; try again";
-      case resolve_errc::no_answer:
-        return "no name server answered";
-      case resolve_errc::failed:
-        return "the host's name cannot be resolved";
-    }
-    return "unknown error " + std::to_string(value);
-  }
-  std::error_condition default_error_condition(int value) const noexcept override {
-    switch (static_cast<resolve_errc>(value)) {
-      case resolve_errc::try_again:
-        return std::errc::resource_unavailable_try_again;
-      case resolve_errc::no_answer:
-        return std::errc::timed_out;
-      default:
-        return {value, *this};
-    }
-  }
+constexpr base::error_row error_rows[] = {
+    {resolve_errc::host_not_found, "no such host"},
+    {resolve_errc::no_address, "the host has no address of this kind"},
+    {resolve_errc::try_again, "the name server failed; try again",
+     std::errc::resource_unavailable_try_again},
+    {resolve_errc::no_answer, "no name server answered", std::errc::timed_out},
+    {resolve_errc::failed, "the host's name cannot be resolved"},
 };
 
 }  // namespace
 
 const std::error_category& resolve_category() noexcept {
-  static const category the_category;
+  static const base::error_category the_category("weft.resolve", error_rows);
   return the_category;
 }
 

@@ -1,9 +1,10 @@
 // copy.cpp: between files and connections, inside the kernel where it can.
 //
-// To a connection: sendfile, whenever the socket has room. From one: splice into a pipe of our own,
-// when there is something, and on into the file. Neither waits for the socket; the disk may have to
-// be waited for in both, so they are announced. What the kernel cannot do that way (files that are
-// no files, O_APPEND, some file systems) goes through a buffer.
+// Between files on disks: copy_file_range. To a connection: sendfile, whenever the socket has room.
+// From one: splice into a pipe of our own, when there is something, and on into the file. Neither
+// waits for the socket; the disk may have to be waited for in both, so they are announced. What the
+// kernel cannot do that way (files that are no files, O_APPEND, some file systems) goes through a
+// buffer.
 //
 // While a file is copied from, its position belongs to the copy. Writes of others may come in
 // between the pieces.
@@ -19,6 +20,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <mutex>
+#include <optional>
 #include <sys/sendfile.h>
 #include <unistd.h>
 #include <vector>
@@ -67,7 +69,43 @@ int drain(const io::own_pipe& pipe, file_core& to, std::size_t& left) {
   return 0;
 }
 
+// Copies at the files' positions, inside the kernel. Returns: nothing if the kernel does not do
+// that for these two, and the positions are as they were.
+std::optional<expected<std::uint64_t>> copy_on_disk(file_core& to, file_core& from,
+                                                    std::uint64_t count) {
+  const file_core::call reads(from);
+  const file_core::call writes(to);
+  if (!reads || !writes) return io::closed_error();
+  const std::lock_guard reader(from.read_lock());
+  const std::lock_guard writer(to.write_lock());
+  std::uint64_t done = 0;
+  while (done < count) {
+    const auto most = static_cast<std::size_t>(std::min(count - done, piece_max));
+    const sched::short_call announced;
+    const ssize_t n = ::copy_file_range(from.fd(), nullptr, to.fd(), nullptr, most, 0);
+    const std::error_code error = n < 0 ? io::last_error() : std::error_code();
+    if (error == std::errc::interrupted) continue;
+    // At the end, or one whose size the kernel does not know (in /proc); on two file systems, to
+    // append, and so on. Reading and writing know better.
+    if (n <= 0 && done == 0) return {};
+    if (error) return std::unexpected(error);
+    if (n == 0) break;
+    done += static_cast<std::uint64_t>(n);
+  }
+  return done;
+}
+
 }  // namespace
+
+expected<std::uint64_t> copy(file& to, file& from, std::uint64_t count) {
+  file_core* const source = file_access::of(from);
+  file_core* const target = file_access::of(to);
+  if (source == nullptr || target == nullptr) return io::closed_error();
+  if (source->what() == file_core::kind::disk && target->what() == file_core::kind::disk) {
+    if (const auto copied = copy_on_disk(*target, *source, count)) return *copied;
+  }
+  return copy_by_buffer(to, from, count, 0);
+}
 
 expected<std::uint64_t> copy(net::conn& to, file& from, std::uint64_t count) {
   io::descriptor* const socket = net::socket_access::of(to);

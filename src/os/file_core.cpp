@@ -6,9 +6,13 @@
 // could even be woken, so a few calls at a time are made here, announced as short; a slow one soon
 // has more of them than a few, and those go through the ring (ring.hpp) and cost no thread.
 //
-// A write goes to the kernel's memory, too, in an announced call. fsync, and a write with O_SYNC or
-// O_DIRECT, always wait for the disk: they go through the ring. docs/decisions/007-files.md has the
-// figures.
+// A write goes to the kernel's memory, too, in an announced call. fsync, and a pwrite with O_SYNC
+// or O_DIRECT, always wait for the disk: they go through the ring. docs/decisions/007-files.md has
+// the figures.
+//
+// The ring always gets a place in the file, never "where the file's position is": the kernel moves
+// that neither with O_DIRECT nor if a request is done in part and fails then (a disk that becomes
+// full), and who went on behind what was done would write over it.
 //
 // A descriptor of the poller's that is not ours alone is left in the mode in which reads block:
 // O_NONBLOCK belongs to all processes that share it, and a shell whose terminal it is would see
@@ -155,8 +159,8 @@ void file_core::drop() noexcept {
 std::int64_t file_core::read_now(std::span<std::byte> into, std::int64_t offset) noexcept {
   const iovec piece{into.data(), into.size()};
   const std::int64_t n = insist([&] { return ::preadv2(fd_, &piece, 1, offset, RWF_NOWAIT); });
-  // The file system, or the kernel, cannot.
-  if (n == -EOPNOTSUPP || n == -ENOSYS) {
+  // The file system or the kernel cannot, or a sandbox does not let us.
+  if (n == -EOPNOTSUPP || n == -ENOSYS || n == -EPERM) {
     tries_now_.store(false, std::memory_order_relaxed);
     return -EAGAIN;
   }
@@ -170,15 +174,17 @@ std::int64_t file_core::read_patiently(std::span<std::byte> into, std::int64_t o
                         : ::pread(fd_, into.data(), into.size(), offset);
     });
   };
-  if (kind_ != kind::disk || loses_position(offset)) return on_thread();
+  if (kind_ != kind::disk) return on_thread();
   const place here;
   if (here || !can_use_ring()) return on_thread();
-  const std::int64_t n = run_on_ring({.what = operation::read,
-                                      .fd = fd_,
-                                      .data = into.data(),
-                                      .size = into.size(),
-                                      .offset = offset});
-  return is_refused(n) ? on_thread() : n;
+  // read_lock() is held if it is the file's own position that is read at.
+  const std::int64_t at = offset < 0 ? ::lseek(fd_, 0, SEEK_CUR) : offset;
+  if (at < 0) return on_thread();
+  const std::int64_t n = run_on_ring(
+      {.what = operation::read, .fd = fd_, .data = into.data(), .size = into.size(), .offset = at});
+  if (is_refused(n)) return on_thread();
+  if (offset < 0 && n > 0) (void)::lseek(fd_, at + n, SEEK_SET);
+  return n;
 }
 
 expected<std::size_t> file_core::read_plain(std::span<std::byte> into, std::int64_t offset) {
@@ -200,8 +206,10 @@ expected<std::size_t> file_core::read_plain(std::span<std::byte> into, std::int6
 }
 
 std::int64_t file_core::write_patiently(std::span<const std::byte> from, std::int64_t offset) {
-  if (kind_ == kind::disk && (traits_.is_synchronous || traits_.is_direct) &&
-      !loses_position(offset) && can_use_ring()) {
+  // At the file's own position there is one write at a time; and with O_APPEND only the kernel
+  // knows where.
+  if (kind_ == kind::disk && (traits_.is_synchronous || traits_.is_direct) && offset >= 0 &&
+      can_use_ring()) {
     const std::int64_t n = run_on_ring({.what = operation::write,
                                         .fd = fd_,
                                         .data = const_cast<std::byte*>(from.data()),

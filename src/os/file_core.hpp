@@ -97,10 +97,6 @@ class file_core {
   expected<std::size_t> read_plain(std::span<std::byte> into, std::int64_t offset);
   expected<std::size_t> write_plain(std::span<const std::byte> from, std::int64_t offset);
   std::int64_t read_now(std::span<std::byte> into, std::int64_t offset) noexcept;
-  // The kernel does not move the position when such a call of the ring's ends later.
-  bool loses_position(std::int64_t offset) const noexcept {
-    return offset < 0 && traits_.is_direct;
-  }
   std::int64_t read_patiently(std::span<std::byte> into, std::int64_t offset);
   std::int64_t write_patiently(std::span<const std::byte> from, std::int64_t offset);
 

@@ -16,8 +16,8 @@ struct ring_request {
   operation what = {};
   int fd = -1;
   void* data = nullptr;
-  std::size_t size = 0;      // at most 1 GiB
-  std::int64_t offset = -1;  // -1: the file's own position
+  std::size_t size = 0;     // at most 1 GiB
+  std::int64_t offset = 0;  // not negative: see file_core.cpp
 };
 
 // Whether there is a ring. The first call finds out.

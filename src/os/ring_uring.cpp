@@ -27,9 +27,10 @@
 //
 // The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
 #include "os/ring.hpp"
-#include "base/check.hpp"
 #include "base/env.hpp"
 #include "base/fatal.hpp"
+#include "base/own_descriptor.hpp"
+#include "base/valgrind.hpp"
 #include "sched/scheduler.hpp"
 
 #include <weft/detail/park.hpp>
@@ -68,12 +69,16 @@ class service {
     bell_ = ::eventfd(0, EFD_CLOEXEC);
     if (bell_ >= 0 && sched::start_service("weft-ring", &main) == 0) {
       sched::the_scheduler.has_ring.store(true, std::memory_order_relaxed);
+      is_there_.store(true, std::memory_order_relaxed);
       return true;
     }
     if (bell_ >= 0) ::close(bell_);
     ::io_uring_queue_exit(&ring_);
     return false;
   }
+
+  // relaxed: a request that comes too late is sent back.
+  bool is_there() const noexcept { return is_there_.load(std::memory_order_relaxed); }
 
   std::int64_t run(const ring_request& r) {
     pending p{.request = r};
@@ -87,7 +92,8 @@ class service {
     if (!is_rung_.exchange(true, std::memory_order_seq_cst)) {  // [RI1]
       const int saved = errno;
       const std::uint64_t one = 1;
-      while (::write(bell_, &one, sizeof one) < 0 && errno == EINTR) {
+      while (::write(bell_, &one, sizeof one) < 0) {
+        if (errno != EINTR) base::check_own_descriptor(errno);
       }
       errno = saved;
     }
@@ -97,24 +103,16 @@ class service {
 
  private:
   bool make_ring() {
-    // Work that the kernel has left for this thread is done when it waits, not in between; the
-    // thread that enables the ring is the only one to submit. Since Linux 6.1.
     io_uring_params params{};
-    params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP | IORING_SETUP_R_DISABLED |
-                   IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN;
+    params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
     params.cq_entries = completions;
-    int error = ::io_uring_queue_init_params(submissions, &ring_, &params);
-    is_disabled_ = error == 0;
-    if (error == -EINVAL) {
-      params = {};
-      params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
-      params.cq_entries = completions;
-      error = ::io_uring_queue_init_params(submissions, &ring_, &params);
-    }
-    if (error != 0) return false;  // ENOSYS, EPERM: no such thing here
-    // The kernel that has the one has read and write, too: 5.6.
+    // ENOSYS, EPERM: no such thing here.
+    if (::io_uring_queue_init_params(submissions, &ring_, &params) != 0) return false;
+    // The kernel that has the first has read and write, too: 5.6. A sandbox may have one of the
+    // system calls and not the other.
     if ((params.features & IORING_FEAT_RW_CUR_POS) != 0 &&
-        (params.features & IORING_FEAT_NODROP) != 0) {
+        (params.features & IORING_FEAT_NODROP) != 0 &&
+        ::syscall(SYS_io_uring_enter, ring_.ring_fd, 0, 0, 0, nullptr, 0) == 0) {
       return true;
     }
     ::io_uring_queue_exit(&ring_);
@@ -124,43 +122,65 @@ class service {
   static void* main(void*);
 
   [[noreturn]] void serve() {
-    if (is_disabled_) {
-      // By hand: some versions of the shared liburing forgot to export the function for it.
-      WEFT_CHECK(::syscall(SYS_io_uring_register, ring_.ring_fd, IORING_REGISTER_ENABLE_RINGS,
-                           nullptr, 0) == 0);
-    }
     unsigned limits[2] = {workers_max, 0};  // a kernel before 5.15 keeps its own
     (void)::io_uring_register_iowq_max_workers(&ring_, limits);
     listen();
-    for (;;) {
+    while (!is_refused_) {
       take_arrived();
       submit_backlog();
-      (void)is_taken(::io_uring_submit_and_wait(&ring_, 1));
+      note(::io_uring_submit_and_wait(&ring_, 1));
       reap();
     }
+    send_back_all();
   }
 
   // The bell wakes the service once more.
   void listen() {
     io_uring_sqe* const e = next_entry();
+    if (e == nullptr) return;
     ::io_uring_prep_read(e, bell_, &rung_, sizeof rung_, 0);
     ::io_uring_sqe_set_data(e, nullptr);
   }
 
+  // Returns: null if the kernel takes no more.
   io_uring_sqe* next_entry() {
-    for (;;) {
+    while (!is_refused_) {
       if (io_uring_sqe* const e = ::io_uring_get_sqe(&ring_)) return e;
-      if (!is_taken(::io_uring_submit(&ring_))) reap();
+      if (!note(::io_uring_submit(&ring_))) reap();
     }
+    return nullptr;
   }
 
   // What the kernel says of submissions. Interrupted, or short of memory: what has completed makes
   // room. But a sandbox that the process has entered since does not change its mind.
-  static bool is_taken(int result) noexcept {
+  bool note(int result) noexcept {
+    if (result >= 0) return true;
     if (result == -EPERM || result == -EACCES || result == -ENOSYS) {
-      base::fatal("io_uring is no longer allowed; set WEFT_DEBUG=iouring=0 for this sandbox");
+      is_refused_ = true;
+    } else {
+      base::check_own_descriptor(-result);
     }
-    return result >= 0;
+    return false;
+  }
+
+  // There is no ring any more. What the kernel has not begun is sent back at once; what it has, it
+  // ends without being asked, for that needs no system call of that kind.
+  [[noreturn]] void send_back_all() {
+    is_there_.store(false, std::memory_order_relaxed);
+    base::warn("io_uring is no longer allowed; files are read and written with system calls");
+    io_uring_sq& queue = ring_.sq;
+    for (unsigned at = __atomic_load_n(queue.khead, __ATOMIC_ACQUIRE); at != queue.sqe_tail; ++at) {
+      const unsigned mask = *queue.kring_mask;
+      answer(reinterpret_cast<pending*>(queue.sqes[at & mask].user_data), -ECANCELED);
+    }
+    for (;;) {
+      reap();
+      take_arrived();
+      while (pending* const p = take_first()) complete(p, -ECANCELED);
+      // Those that come now saw the ring just before. The bell may be read by the kernel still.
+      const timespec nap{0, in_flight_ != 0 ? 1'000'000 : 100'000'000};
+      (void)::nanosleep(&nap, nullptr);
+    }
   }
 
   // In the order in which they came.
@@ -181,12 +201,18 @@ class service {
     }
   }
 
+  pending* take_first() {
+    pending* const p = first_;
+    if (p != nullptr) first_ = p->next;
+    if (first_ == nullptr) last_ = nullptr;
+    return p;
+  }
+
   void submit_backlog() {
     while (first_ != nullptr && in_flight_ < in_flight_max) {
-      pending* const p = first_;
-      first_ = p->next;
-      if (first_ == nullptr) last_ = nullptr;
       io_uring_sqe* const e = next_entry();
+      if (e == nullptr) return;
+      pending* const p = take_first();
       prepare(e, p->request);
       ::io_uring_sqe_set_data(e, p);
       ++in_flight_;
@@ -218,27 +244,34 @@ class service {
       auto* const p = static_cast<pending*>(::io_uring_cqe_get_data(c));
       const int result = c->res;
       ::io_uring_cqe_seen(&ring_, c);
-      if (p == nullptr) {
-        listen();
-        continue;
-      }
-      --in_flight_;
-      p->result = result;
-      detail::ready(p->who);  // *p is gone
-      sched::the_scheduler.service_waits.fetch_sub(1, std::memory_order_relaxed);
+      answer(p, result);
     }
   }
 
+  // What was handed to the kernel came back.
+  void answer(pending* p, int result) {
+    if (p == nullptr) return listen();
+    --in_flight_;
+    complete(p, result);
+  }
+
+  static void complete(pending* p, int result) {
+    p->result = result;
+    detail::ready(p->who);  // *p is gone
+    sched::the_scheduler.service_waits.fetch_sub(1, std::memory_order_relaxed);
+  }
+
   io_uring ring_{};
-  bool is_disabled_ = false;
   int bell_ = -1;
   std::atomic<pending*> arrived_{nullptr};  // [RI1] the newest first
   std::atomic<bool> is_rung_{false};        // [RI1]
+  std::atomic<bool> is_there_{false};
   // The service's own:
   std::uint64_t rung_ = 0;
   pending* first_ = nullptr;  // taken and not submitted
   pending* last_ = nullptr;
   unsigned in_flight_ = 0;
+  bool is_refused_ = false;  // the kernel takes no more
 };
 
 // Never destroyed: its thread runs until the process has ended.
@@ -260,11 +293,13 @@ bool has_ring() {
     k = known.load(std::memory_order_relaxed);
     if (k == 0) {
       sched::ensure_started();  // which reads the environment
-      k = base::env().io_uring && the_service().start() ? 1 : 2;
+      // valgrind does not see what the kernel writes by a ring.
+      const bool wanted = base::env().io_uring && !base::valgrind::is_here();
+      k = wanted && the_service().start() ? 1 : 2;
       known.store(k, std::memory_order_release);
     }
   }
-  return k == 1;
+  return k == 1 && the_service().is_there();
 }
 
 std::int64_t run_on_ring(const ring_request& r) { return the_service().run(r); }

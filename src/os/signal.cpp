@@ -31,6 +31,7 @@
 #include "base/sanitizer.hpp"
 #include "io/sigpipe.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/simulation.hpp"
 
 #include <weft/go.hpp>
 #include <weft/os.hpp>
@@ -280,10 +281,19 @@ std::string name_of(int s) {
   return name != nullptr ? name : "signal " + std::to_string(s);
 }
 
+// Signals come from outside, which nothing in a simulation may.
+void require_outside(const char* what) {
+  if (sched::this_simulation() == nullptr) return;
+  throw std::logic_error(std::string(what) +
+                         ": no signals come into bubble() or explore() (weft/test.hpp)");
+}
+
 }  // namespace
 
 void notify(chan<int> c, std::initializer_list<int> signals) {
+  require_outside("weft::os::notify");
   if (!c) throw std::invalid_argument("weft::os::notify: the channel is nil");
+  c.core()->require_home();
   sched::ensure_started();  // its handlers are what comes back after stop()
   io::ignore_sigpipe();     // the same
   const signal_set set = checked(signals);
@@ -306,6 +316,7 @@ signal_received::signal_received(int signal)
     : std::system_error(errc::canceled, name_of(signal) + ": signal received"), signal_(signal) {}
 
 signal_context notify_context(const context& parent, std::initializer_list<int> signals) {
+  require_outside("weft::os::notify_context");
   auto [ctx, cancel] = with_cancel(parent);
   sched::ensure_started();
   io::ignore_sigpipe();

@@ -14,8 +14,7 @@ namespace weft::sched {
 // Guarded by the processor's seat.
 class block_cache {
  public:
-  // Sanitizers should see every block come and go.
-  static constexpr std::size_t most = base::sanitizer::active ? 0 : 256;
+  static constexpr std::size_t most = 256;
 
   void* take() noexcept {
     block* const b = free_;
@@ -26,9 +25,10 @@ class block_cache {
     return b;
   }
 
-  // Returns: false if there are enough; the caller keeps it.
+  // Returns: false if there are enough; the caller keeps it. Sanitizers should see every block come
+  // and go.
   bool put(void* memory) noexcept {
-    if (size_ >= most) return false;
+    if (size_ >= most || base::sanitizer::is_watched()) return false;
     block* const b = static_cast<block*>(memory);
     b->next = free_;
     free_ = b;

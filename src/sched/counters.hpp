@@ -49,7 +49,7 @@ struct counters {
   counter return_other;   // got another idle one
   counter return_queued;  // waits in the global queue
 
-  counter idle_overlooked;  // a goroutine waited for 5 ms beside an idle processor (idle_watch.hpp)
+  counter idle_overlooked;  // a goroutine kept waiting beside an idle processor (idle_watch.hpp)
   counter monitor_rounds;
   counter stall_reports;
 };

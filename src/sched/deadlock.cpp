@@ -22,6 +22,7 @@
 #include "base/signal.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/stop.hpp"
 
 #include <csignal>
 #include <cstdlib>
@@ -124,6 +125,16 @@ look look_at_all() noexcept {
 }
 
 }  // namespace
+
+bool has_foreign_threads() noexcept {
+  const look all = look_at_all();
+  const std::uint64_t services =
+      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has one of its own
+  const std::uint64_t ours =
+      all.machines + services + (all.thread_sleeps - all.thread_wakes) + count_kernel_workers();
+  const std::uint64_t threads = count_threads();
+  return threads == 0 || threads > ours;  // 0: it cannot be told
+}
 
 bool looks_deadlocked() noexcept {
   return sched.runs.load(std::memory_order_relaxed) != 0 &&

@@ -183,8 +183,6 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
     seen.picks = picks;
     seen.picks_since_ns = seen.woken_since_ns = now;
     seen.ready_since_ns = seen.fresh_since_ns = now;
-    // Its waker was told off by this very work, and waking took longer than any patience.
-    if (m->told_of == &victim && m->told_picks == picks) seen.picks_since_ns = now - p.patience_ns;
     seen.woken_mark = woken.back;
     seen.ready_mark = ready.back;
     seen.fresh_front = fresh.front;
@@ -193,6 +191,11 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
   if (picks != seen.picks) {
     seen.picks = picks;
     seen.picks_since_ns = now;
+  }
+  if (m->told_of == &victim && m->told_picks == picks) {
+    // This work is what the machine was woken for, and waking it took longer than any patience.
+    seen.picks_since_ns =
+        std::min(seen.picks_since_ns, now - std::max(p.patience_ns, m->told_waited_ns));
   }
   if (woken.front >= seen.woken_mark) {  // all that were there at the mark have gone
     seen.woken_mark = woken.back;
@@ -250,19 +253,16 @@ goroutine* look_at_victims(machine* m, std::int64_t now) noexcept {
 
 }  // namespace
 
-bool arm_timer(timer& t, std::int64_t when_ns) noexcept {
-  if (machine* const m = this_machine()) {
-    const bool armed = m->p->timers.arm(t, when_ns);
-    tell_monitor_of_timer(when_ns);
-    return armed;
+void arm_timer(timer& t, std::int64_t when_ns) noexcept {
+  machine* const m = this_machine();
+  if (simulation* const s = m == nullptr ? this_simulation() : nullptr) {
+    return s->timers().arm(t, when_ns);
   }
-  if (simulation* const s = this_simulation()) return s->timers().arm(t, when_ns);
-  ensure_started();
-  const bool armed = the_scheduler.processors[0]
-                         .load(std::memory_order_acquire)  // [P1]
-                         ->timers.arm(t, when_ns);
+  if (m == nullptr) ensure_started();
+  processor* const p =
+      m != nullptr ? m->p : the_scheduler.processors[0].load(std::memory_order_acquire);  // [P1]
+  p->timers.arm(t, when_ns);
   tell_monitor_of_timer(when_ns);
-  return armed;
 }
 
 goroutine* search(machine* m) noexcept {

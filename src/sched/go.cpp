@@ -7,6 +7,7 @@
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
+#include "sched/stop.hpp"
 #include "sched/switch.hpp"
 
 #include <atomic>
@@ -134,6 +135,17 @@ goroutine* begin_start(const go_options& options) {
   return g;
 }
 
+goroutine* begin_start_inside() noexcept {
+  machine* const m = sched::this_machine();
+  if (m == nullptr) return sched::this_simulation()->take_record_inside();
+  goroutine* const g = m->p->records.take(the_scheduler.records);
+  if (g != nullptr) {
+    g->how = mode::fresh;
+    g->id = 0;
+  }
+  return g;
+}
+
 void* task_storage(goroutine* g) noexcept {
   static_assert(task_bytes == goroutine::storage_bytes);
   return g->storage;
@@ -219,7 +231,9 @@ std::exception_ptr make_broken_promise() {
 }
 
 void run_main(void (*call)(void*), void* argument) {
-  if (sched::this_machine() != nullptr || sched::this_simulation() != nullptr) {
+  // A destructor does not know who called exit.
+  const machine* const m = sched::this_machine();
+  if ((m != nullptr && !sched::is_exiting(m)) || sched::this_simulation() != nullptr) {
     throw std::logic_error("weft::run was called in a goroutine");
   }
   struct main_call {
@@ -356,7 +370,7 @@ void yield() {
   machine* m = sched::this_machine();
   if (m == nullptr) [[unlikely]] {
     if (sched::simulation* const s = sched::this_simulation()) return s->yield();
-    std::this_thread::yield();
+    if (!sched::yield_at_exit()) std::this_thread::yield();
     return;
   }
   if (!m->chair.enter()) [[unlikely]] {
@@ -389,7 +403,7 @@ void exit() {
 
 void lock_thread() {
   machine* m = sched::this_machine();
-  if (m == nullptr) return;
+  if (m == nullptr || sched::is_exiting(m)) return;  // there is no other thread then
   m = sched::enter();
   goroutine* const g = m->g;
   ++m->locks;

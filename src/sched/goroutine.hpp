@@ -41,9 +41,11 @@ enum class mode : std::uint8_t {
   fresh,      // has never run and has no stack yet
   placed,     // has never run, and a stack of its own size is ready for it
   bound,      // has a saved context, or is paused, and must run on the machine `bound`
-  paused,     // sits in a signal handler on the machine `bound`: give that a processor
+  paused,     // sits in a signal handler on the machine `bound`: give that a processor. Or it is
+              // the plain thread that ends the process, and runs others while it waits (exit.cpp)
   thread,     // stands for a plain thread: wake that
   simulated,  // belongs to a test's simulation, which runs it itself
+  stopped,    // the process ends, and it was there before: it never runs again
 };
 
 // libstdc++'s and libc++abi's per-thread exception state (the Itanium C++ ABI fixes its shape).
@@ -78,9 +80,7 @@ struct alignas(64) goroutine {
   // The callable and its arguments (weft/detail/task.hpp).
   alignas(16) std::byte storage[storage_bytes];
 
-#if WEFT_ASAN
-  void* fake_stack = nullptr;
-#endif
+  void* fake_stack = nullptr;  // what AddressSanitizer keeps for it while it does not run
 #if WEFT_TSAN
   void* fiber = nullptr;
 #endif

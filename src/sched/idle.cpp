@@ -35,6 +35,7 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
+#include "base/kernel.hpp"
 #include "sched/order.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
@@ -97,8 +98,10 @@ machine* rouse_locked(processor* p) noexcept {
   return staff_locked(p);
 }
 
-void tell(machine* m, const machine* by) noexcept {
-  m->told_of = by != nullptr ? by->p : nullptr;
+// `of`: where work has waited for so long, or null.
+void tell(machine* m, processor* of, std::int64_t waited_ns) noexcept {
+  m->told_of = of;
+  m->told_waited_ns = waited_ns;
   m->told_picks = m->told_of != nullptr ? m->told_of->picks.load(std::memory_order_relaxed) : 0;
 }
 
@@ -296,7 +299,7 @@ void wake_one(machine* m) noexcept {
     sched.lock.lock();
     processor* const p = find_idle_locked(processor::idleness::listening);
     machine* const woken = p != nullptr ? rouse_locked(p) : nullptr;
-    if (woken != nullptr) tell(woken, m);
+    if (woken != nullptr) tell(woken, m != nullptr ? m->p : nullptr, 0);
     // Somebody else took it meanwhile. Under the lock, so that nobody lies down between: who made
     // work while this search seemed to be on relied on it, so look whether the duty is there again.
     if (p == nullptr) sched.idle.end_search();
@@ -308,7 +311,7 @@ void wake_one(machine* m) noexcept {
   }
 }
 
-void wake_somebody() noexcept {
+void wake_somebody(processor* of, std::int64_t waited_ns) noexcept {
   base::light_barrier();  // [W1]
   // Whoever searches has its last look still to come (idle_state.hpp, I2).
   if (sched.idle.searching_hint() != 0) return;
@@ -318,7 +321,7 @@ void wake_somebody() noexcept {
   if (p == nullptr) p = find_idle_locked(processor::idleness::numb);
   machine* woken = nullptr;
   if (p != nullptr && sched.idle.try_search(processors_max)) woken = rouse_locked(p);
-  if (woken != nullptr) tell(woken, nullptr);
+  if (woken != nullptr) tell(woken, of, waited_ns);
   const bool monitor = p == nullptr && stop_monitor_listening_locked();
   sched.lock.unlock();
   wake(woken);
@@ -411,7 +414,11 @@ bool should_doze(const machine* m) noexcept {
 // Sleeps in the poller until `until_ns`, an event, or a token. Returns: whether it has got a token.
 bool sleep_in_poller(machine* m, std::int64_t until_ns, goroutine_list& found) noexcept {
   m->is_asleep.store(true, std::memory_order_release);
-  const bool token = m->sleep.wait_elsewhere([&] { the_poller.poll(until_ns, found); });
+  const bool token = m->sleep.wait_elsewhere([&] {
+    if (until_ns == base::never) return the_poller.poll(until_ns, found);
+    const base::timely wake_up;
+    the_poller.poll(until_ns, found);
+  });
   count_nap(m);
   m->is_asleep.store(false, std::memory_order_release);
   return token;
@@ -487,6 +494,7 @@ bool sleep_idle(machine* m) noexcept {
       sleep(m);
       token = true;
     } else {
+      const base::timely wake_up;
       token = sleep_until(m, until);
     }
   }
@@ -519,7 +527,10 @@ bool sleep_idle(machine* m) noexcept {
   }
   sched.lock.unlock();
   wake(keeper);
-  if (m->p != nullptr) m->p->until_look = 1;  // it has not looked at the clock for a while
+  // While the process exits the processor may be the exiting thread's by now (exit.cpp).
+  if (m->p != nullptr && !sched.stopping.load(std::memory_order_relaxed)) {
+    m->p->until_look = 1;  // it has not looked at the clock for a while
+  }
   queue_found(m, found);
   note_activity();
   return true;

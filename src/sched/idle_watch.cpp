@@ -11,7 +11,7 @@ namespace weft::sched {
 namespace {
 
 constexpr std::int64_t wake_ns = 1'000'000;
-constexpr std::int64_t broken_ns = 5'000'000;
+constexpr std::uint32_t wakes_max = 4;
 
 bool is_any_free(std::int64_t now_ns) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
@@ -25,22 +25,31 @@ bool is_any_free(std::int64_t now_ns) noexcept {
   return false;
 }
 
-// Who is inside the runtime is about to see to its queues, if the kernel lets it.
-bool is_inside(const processor& p) noexcept {
+// Whether its machine is about to see to its queues, if the kernel lets it: the machine is inside
+// the runtime, or has been woken with the processor and has not taken it yet.
+bool is_about_to_look(const processor& p) noexcept {
   const machine* const m = p.holder.load(std::memory_order_acquire);
-  return m != nullptr && !m->is_asleep.load(std::memory_order_relaxed) && m->chair.inside_hint();
+  if (m != nullptr) {
+    return !m->is_asleep.load(std::memory_order_relaxed) && m->chair.inside_hint();
+  }
+  const std::lock_guard hold(the_scheduler.lock);
+  return p.idle == processor::idleness::busy;
 }
 
 }  // namespace
 
+processor* idle_watch::oldest_processor() const noexcept {
+  if (oldest_ < &processors_[0]) return nullptr;
+  return the_scheduler.processors[oldest_ - &processors_[0]].load(std::memory_order_relaxed);
+}
+
 void idle_watch::tell() const noexcept {
 #ifdef WEFT_ASSERTIONS
   base::text what;
-  what << "a goroutine has waited for 5 ms beside an idle processor: ";
-  if (oldest_ >= &processors_[0]) {
-    const auto i = static_cast<std::uint32_t>(oldest_ - &processors_[0]);
-    const machine* const m = the_scheduler.processors[i].load(std::memory_order_relaxed)->holder;
-    what << "on processor " << i
+  what << "a goroutine waits beside an idle processor, and machines woken to look left it there: ";
+  if (const processor* const p = oldest_processor()) {
+    const machine* const m = p->holder;
+    what << "on processor " << p->index
          << (m == nullptr                                     ? ", which has no holder"
              : m->is_asleep.load(std::memory_order_relaxed)   ? ", whose machine sleeps"
              : m->is_returned.load(std::memory_order_relaxed) ? ", which was lent"
@@ -58,7 +67,7 @@ void idle_watch::note(place& at, bool waits, std::uint64_t mark, std::int64_t no
     return;
   }
   if (at.since_ns == base::never || at.mark != mark) {
-    at = {.mark = mark, .since_ns = now_ns, .is_told = false};
+    at = {.mark = mark, .since_ns = now_ns};
   }
   if (at.since_ns < oldest_ns_) {
     oldest_ns_ = at.since_ns;
@@ -69,10 +78,8 @@ void idle_watch::note(place& at, bool waits, std::uint64_t mark, std::int64_t no
 std::int64_t idle_watch::look(std::int64_t now_ns) noexcept {
   const auto forget = [this] {
     for (place& at : queues_) at.since_ns = base::never;
-    for (place& at : processors_) {
-      if (at.since_ns == base::never && at.mark == 0) break;  // never used
-      at.since_ns = base::never;
-    }
+    const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
+    for (std::uint32_t i = 0; i < made; ++i) processors_[i].since_ns = base::never;
     return base::never;
   };
   if (!is_any_free(now_ns)) return forget();
@@ -89,17 +96,15 @@ std::int64_t idle_watch::look(std::int64_t now_ns) noexcept {
     // It goes on by picks, and by what thieves take.
     const std::uint64_t mark = p.picks.load(std::memory_order_relaxed) + p.woken.look_hint().front +
                                p.ready.look_hint().front + p.fresh.look_hint().front;
-    note(processors_[i], has_work(p) && !is_inside(p), mark, now_ns);
+    note(processors_[i], has_work(p) && !is_about_to_look(p), mark, now_ns);
   }
   if (oldest_ns_ == base::never) return base::never;
-  const std::int64_t waited = now_ns - oldest_ns_;
-  if (waited < wake_ns) return oldest_ns_ + wake_ns;
-  if (waited > broken_ns && !oldest_->is_told) {
-    oldest_->is_told = true;
+  if (now_ns - oldest_ns_ < wake_ns) return oldest_ns_ + wake_ns;
+  if (oldest_->wakes++ == wakes_max) {
     the_counters.idle_overlooked.add();
     tell();
   }
-  wake_somebody();
+  wake_somebody(oldest_processor(), now_ns - oldest_ns_);
   return now_ns + wake_ns;
 }
 

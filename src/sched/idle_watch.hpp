@@ -4,9 +4,11 @@
 // what a processor does not get to. The monitor looks whether it is so, where it would show,
 // instead of relying on all of that: at goroutines in the global queue, and at those in the queues
 // of a processor that does not move on, or that is idle itself. If one of them has waited for a
-// millisecond and a processor is idle and nobody is about to look, somebody is woken. If that has
-// not helped after 5 ms the promise is broken: counted (idle.overlooked), and in checked builds the
-// end.
+// millisecond and a processor is idle and no machine is about to look, one is woken to look. If
+// goroutines wait at the same place after four such looks, which takes at least 5 ms, the promise
+// is broken: counted (idle.overlooked), and in checked builds the end. Time alone would prove
+// nothing: a busy kernel may leave the monitor, or the thread that has just queued a goroutine,
+// without a core for as long.
 //
 // A processor counts as idle if it is in the idle list and nobody but the runtime keeps it there:
 // not one whose doze is over and whose thread waits for a core, nor one for which the kernel
@@ -29,10 +31,12 @@ class idle_watch {
   struct place {
     std::uint64_t mark = 0;
     std::int64_t since_ns = base::never;
-    bool is_told = false;
+    std::uint32_t wakes = 0;  // by the monitor, since then
   };
 
   void note(place& at, bool waits, std::uint64_t mark, std::int64_t now_ns) noexcept;
+  // Returns: null if the longest wait is in a global queue.
+  processor* oldest_processor() const noexcept;
   // Checked builds: the end.
   void tell() const noexcept;
 

@@ -17,6 +17,8 @@
 #include "sched/counters.hpp"
 #include "sched/order.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/start.hpp"
+#include "sched/stop.hpp"
 #include "sched/switch.hpp"
 
 #include <algorithm>
@@ -28,11 +30,11 @@
 #include <new>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 #include <utility>
 
-constinit thread_local weft::sched::machine* weft_this_machine = nullptr;
+// used: link-time optimisation does not see that assembly reads it.
+[[gnu::used]] constinit thread_local weft::sched::machine* weft_this_machine = nullptr;
 
 namespace weft::sched {
 
@@ -43,7 +45,9 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-constexpr std::size_t thread_stack_bytes = base::sanitizer::active ? 1 << 20 : 128 << 10;
+std::size_t thread_stack_bytes() noexcept {
+  return base::sanitizer::is_watched() ? 1 << 20 : 128 << 10;
+}
 
 // Of the kernel's time. A thread that has waited for work gets a core at once, ahead of others that
 // compute.
@@ -62,16 +66,14 @@ void note_thread(machine* m) noexcept {
   m->eh = reinterpret_cast<exception_globals*>(abi::__cxa_get_globals());
   m->fp.capture();
   m->thread_id.store(::gettid(), std::memory_order_relaxed);
-#if WEFT_ASAN
-  pthread_attr_t attributes;
-  WEFT_CHECK(::pthread_getattr_np(::pthread_self(), &attributes) == 0);
-  void* low = nullptr;
-  std::size_t bytes = 0;
-  ::pthread_attr_getstack(&attributes, &low, &bytes);
-  ::pthread_attr_destroy(&attributes);
-  m->stack_low = static_cast<std::byte*>(low);
-  m->stack_bytes = bytes;
-#endif
+  if (base::sanitizer::has_address()) {
+    pthread_attr_t attributes;
+    WEFT_CHECK(::pthread_getattr_np(::pthread_self(), &attributes) == 0);
+    void* low = nullptr;
+    ::pthread_attr_getstack(&attributes, &low, &m->stack_bytes);
+    ::pthread_attr_destroy(&attributes);
+    m->stack_low = static_cast<std::byte*>(low);
+  }
 #if WEFT_TSAN
   m->fiber = base::sanitizer::current_fiber();
 #endif
@@ -136,7 +138,8 @@ void await_stack(machine* m, goroutine* g) noexcept {
 goroutine* find_work(machine* m) noexcept {
   for (;;) {
     goroutine* g = nullptr;
-    if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
+    const bool exits = sched.stopping.load(std::memory_order_relaxed);
+    if (exits && !is_exiting(m)) stop_here();
     // relaxed: the monitor writes it while a hog runs here.
     if (m->has_long_slice.load(std::memory_order_relaxed)) {
       m->has_long_slice.store(false, std::memory_order_relaxed);
@@ -163,7 +166,7 @@ goroutine* find_work(machine* m) noexcept {
           give_back_loan(m)) {
         continue;
       }
-      if (g == nullptr) g = search(m);
+      if (g == nullptr) g = exits ? find_at_exit(m) : search(m);
     }
     if (g == nullptr) {
       m->short_since_ns = 0;
@@ -171,6 +174,8 @@ goroutine* find_work(machine* m) noexcept {
       continue;
     }
     m->dozed = false;
+    if (g->how == mode::stopped) continue;
+    if (exits && g->how == mode::paused) return nullptr;  // run_until_ready()
     if (g->how == mode::paused || (g->how == mode::bound && g->bound != m)) {
       give_processor(m, g);
       continue;
@@ -207,7 +212,6 @@ machine* take_record() noexcept {
   }
   m->is_live = true;
   ++sched.threads_coming;
-  m->is_asleep.store(false, std::memory_order_release);
   ++sched.machines;
   return m;
 }
@@ -229,8 +233,24 @@ void return_record(machine* m) noexcept {
   --sched.machines;
 }
 
+// Runs goroutines until the thread should end.
+void run_machine(machine* m) noexcept {
+  while (goroutine* const g = find_work(m)) {
+    run_goroutine(m, g);
+    if (m->errand_stack != nullptr) {
+      stack::central().put(&m->errand_stack, 1);
+      m->errand_stack = nullptr;
+    }
+    if (m->task == errand::end_bound) {
+      release_processor(m);
+      return;
+    }
+  }
+}
+
 // A new thread takes the seat, and a processor if one still waits for a thread.
 void sit_down(machine* m) noexcept {
+  m->is_asleep.store(false, std::memory_order_release);  // until now it was not there
   if (!m->chair.enter()) {
     // The seat of a thread that has ended may still have a thief's question or a plea on it.
     while (m->chair.settle() != seat::free) {
@@ -253,25 +273,12 @@ void* machine_main(void* argument) {
   const base::signal_stack alternate;
   weft_this_machine = m;
   note_thread(m);
-  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   base::ask_for_slice(0, slice_of_thread_ns);
   make_cpu_timer(m);
   ::pthread_sigmask(SIG_SETMASK, &machine_signals, nullptr);
   sit_down(m);
   note_activity();
-  for (;;) {
-    goroutine* const g = find_work(m);
-    if (g == nullptr) break;
-    run_goroutine(m, g);
-    if (m->errand_stack != nullptr) {
-      stack::central().put(&m->errand_stack, 1);
-      m->errand_stack = nullptr;
-    }
-    if (m->task == errand::end_bound) {
-      release_processor(m);
-      break;
-    }
-  }
+  run_machine(m);
   // From here on this is a plain thread.
   delete_cpu_timer(m);
   m->chair.leave();
@@ -339,6 +346,7 @@ bool is_thread_wanted(std::int64_t now) noexcept {
 }
 
 void* starter_main(void*) {
+  stay_loaded();
   base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
   std::int64_t patience = refused_min_ns;
   for (;;) {
@@ -374,7 +382,7 @@ void* starter_main(void*) {
 int start_machine() noexcept {
   machine* const m = take_record();
   if (m == nullptr) return EAGAIN;
-  const int error = start_thread("weft", &machine_main, m, thread_stack_bytes);
+  const int error = start_thread("weft", &machine_main, m, thread_stack_bytes());
   if (error != 0) {
     sched.lock.lock();
     --sched.threads_coming;
@@ -384,10 +392,39 @@ int start_machine() noexcept {
   return error;
 }
 
+machine* adopt_thread() noexcept {
+  machine* const m = take_record();
+  if (m == nullptr) return nullptr;
+  sched.lock.lock();
+  --sched.threads_coming;
+  sched.lock.unlock();
+  m->is_asleep.store(false, std::memory_order_release);
+  m->chair.stay_open();  // it may be of a thread that has ended, and stopped like all others
+  note_thread(m);
+  return m;
+}
+
+void be_machine(machine* m) noexcept { weft_this_machine = m; }
+
+void run_until_ready(goroutine* self) noexcept {
+  machine* const m = self->bound;
+  const exception_globals handled = *m->eh;
+  const int saved = errno;
+  m->fp.capture();
+  be_machine(m);
+  (void)m->chair.enter();
+  run_machine(m);
+  self->set_status(state::running);
+  m->chair.leave();
+  be_machine(nullptr);
+  *m->eh = handled;
+  errno = saved;
+}
+
 void keep_signal_mask() noexcept { ::pthread_sigmask(SIG_SETMASK, nullptr, &machine_signals); }
 
 int start_service(const char* name, void* (*main)(void*)) noexcept {
-  const int error = start_thread(name, main, nullptr, thread_stack_bytes);
+  const int error = start_thread(name, main, nullptr, thread_stack_bytes());
   if (error == 0) sched.services.fetch_add(1, std::memory_order_relaxed);
   return error;
 }

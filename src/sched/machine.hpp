@@ -62,6 +62,7 @@ struct alignas(64) machine {
   // was.
   processor* told_of = nullptr;
   std::uint64_t told_picks = 0;
+  std::int64_t told_waited_ns = 0;
   processor* handed_p = nullptr;       // with it; both are written under the scheduler's lock
   goroutine* handed = nullptr;         // a bound goroutine to run; set by whoever hands over
   bool has_to_yield = false;           // with it: at its next call (order.cpp)
@@ -73,6 +74,7 @@ struct alignas(64) machine {
   std::atomic<bool> is_asleep{true};   // runs no goroutine, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last attempts to stop it found it,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often at the same place
+  std::atomic<std::uint32_t> is_held{0};      // futex: 1 while the signal has stopped it (stop.cpp)
   // Holds a lock of the runtime while it is outside: not to be stopped or paused now. Its own.
   std::atomic<std::uint32_t> holds_lock{0};
   std::atomic<bool> has_stopped{false};  // will run nothing any more: the process ends
@@ -103,9 +105,7 @@ struct alignas(64) machine {
 
   std::byte* stack_low = nullptr;  // the thread's own stack, for sanitizers
   std::size_t stack_bytes = 0;
-#if WEFT_ASAN
-  void* fake_stack = nullptr;
-#endif
+  void* fake_stack = nullptr;  // what AddressSanitizer keeps for it while a goroutine runs
 #if WEFT_TSAN
   void* fiber = nullptr;
   void* dead_fiber = nullptr;  // of a goroutine that ended here; destroyed after the switch

@@ -1,15 +1,17 @@
 // monitor.cpp: a thread without a processor that looks after all the others.
 //
 // It looks at every processor (watch.hpp) every 20 us, and if there has been nothing to do for a
-// millisecond ever more rarely:
+// millisecond ever more rarely. A millisecond of looks that found nothing to do is halved the next
+// time: a server that waits for its clients again and again would pay for it each time.
 //
 //   up to 0.5 ms  while processors pick goroutines: one of these may block the next moment. One
 //                 that computes for longer is looked at every millisecond or two
 //   from 0.1 ms   after a loan, which is given back before long
-//   up to 2 ms    the same, if nothing had to be done for a tenth of a second
+//   up to 2 ms    the same, if nothing had to be done for a tenth of a second; 5 ms after a second.
+//                 A look costs some 20 us of CPU time, most of it for waking up
 //   up to 10 ms   while each computes away and nobody else wants to run. The monitor listens
 //                 meanwhile like an idle processor (idle_state.hpp): who makes work wakes it
-//   until woken   while all processors are idle (after some 3 ms)
+//   until woken   while all processors are idle (after some 2 ms)
 //
 // While no processor picks, nobody looks at the timers: then it wakes when the next one is due. And
 // nobody looks after the poller: if no machine sleeps there the monitor does, or, when it is about
@@ -51,9 +53,10 @@ constexpr std::int64_t period_lent_ns = 100'000;
 constexpr std::int64_t period_busy_ns = 500'000;
 constexpr std::int64_t period_smooth_ns = 2'000'000;
 constexpr std::int64_t smooth_after_ns = 100'000'000;
+constexpr std::int64_t period_steady_ns = 5'000'000;
+constexpr std::int64_t steady_after_ns = 1'000'000'000;
 constexpr std::int64_t period_calm_ns = 10'000'000;
-constexpr std::int64_t period_nap_ns = 2'000'000;  // the last one before the deep sleep
-constexpr int eager_looks = 50;
+constexpr int eager_looks_max = 50;
 constexpr std::int64_t own_slice_ns = 100'000;
 constexpr std::int64_t unattended_ns = 200'000;
 constexpr std::int64_t timer_slack_ns = 50'000;
@@ -86,6 +89,16 @@ bool all_idle_hint() noexcept {
   return sched.idle_count.load(std::memory_order_relaxed) >=
              sched.procs.load(std::memory_order_relaxed) &&
          sched.numb_count.load(std::memory_order_relaxed) == 0;
+}
+
+std::uint64_t all_picks_hint() noexcept {
+  std::uint64_t picks = 0;
+  const std::uint32_t made = sched.procs_made.load(std::memory_order_acquire);  // [P1]
+  for (std::uint32_t i = 0; i < made; ++i) {
+    picks +=
+        sched.processors[i].load(std::memory_order_relaxed)->picks.load(std::memory_order_relaxed);
+  }
+  return picks;
 }
 
 // Until `deadline_ns`, or until poked.
@@ -182,37 +195,45 @@ class pace {
     if (seen.acted) {
       acted_ns_ = now_ns;
       looks_ = 0;
+      eager_looks_ = eager_looks_max;
       period_ns_ = period_min_ns;
-    } else if (++looks_ > eager_looks) {
+    } else if (++looks_ > eager_looks_) {
       // Who computes is looked at as watch.cpp says; it need not be more often.
-      const std::int64_t most = calm_ || seen.all_stuck                ? period_calm_ns
-                                : now_ns - acted_ns_ > smooth_after_ns ? period_smooth_ns
-                                                                       : period_busy_ns;
+      const std::int64_t most = calm_ || seen.all_stuck ? period_calm_ns : busy_period_ns(now_ns);
       period_ns_ = seen.lent ? period_lent_ns : std::min(period_ns_ * 2, most);
     }
   }
-  // All processors are idle. Returns: whether they have been for long.
-  bool note_idle() noexcept {
-    looks_ = std::max(looks_, eager_looks);
-    if (!std::exchange(was_idle_, true)) period_ns_ = std::min(period_ns_, period_busy_ns);
-    if (period_ns_ >= period_nap_ns) return true;
-    period_ns_ = std::max(period_ns_, period_busy_ns) * 2;
-    return false;
+  // All processors are idle. Returns: whether they have been since the last look.
+  bool note_idle(std::int64_t now_ns) noexcept {
+    looks_ = std::max(looks_, eager_looks_);
+    period_ns_ = std::max(busy_period_ns(now_ns), period_smooth_ns);
+    const std::uint64_t picks = all_picks_hint();
+    return std::exchange(idle_picks_, picks) == picks && std::exchange(was_idle_, true);
   }
-  void reset(std::int64_t now_ns) noexcept {
+  // They no longer are, after a long time.
+  void reset() noexcept {
     looks_ = 0;
-    acted_ns_ = now_ns;
-    period_ns_ = period_min_ns;
+    eager_looks_ /= 2;
+    period_ns_ = eager_looks_ != 0 ? period_min_ns : period_busy_ns;
   }
   std::int64_t period_ns() const noexcept { return period_ns_; }
   bool is_long() const noexcept { return calm_ && period_ns_ > period_busy_ns; }
 
  private:
+  std::int64_t busy_period_ns(std::int64_t now_ns) const noexcept {
+    const std::int64_t quiet_ns = now_ns - acted_ns_;
+    return quiet_ns > steady_after_ns   ? period_steady_ns
+           : quiet_ns > smooth_after_ns ? period_smooth_ns
+                                        : period_busy_ns;
+  }
+
   int looks_ = 0;
+  int eager_looks_ = eager_looks_max;
   std::int64_t acted_ns_ = base::now_ns();
   std::int64_t period_ns_ = period_min_ns;
   bool calm_ = false;
   bool was_idle_ = false;
+  std::uint64_t idle_picks_ = 0;  // all_picks_hint() when all were last seen idle
 };
 
 // Whoever makes work wakes the monitor from now on. Returns: false if there is some already.
@@ -271,7 +292,7 @@ void* monitor_main(void*) {
     const std::int64_t again_ns = overlooked.look(now);
     until = std::min(until, again_ns);
     if (idle) {
-      deep = step.note_idle() && again_ns == base::never;
+      deep = step.note_idle(now) && again_ns == base::never;
       if (!deep) until = std::min(until, now + step.period_ns());
     } else {
       const watch::outcome seen = eyes.look(now);
@@ -300,7 +321,7 @@ void* monitor_main(void*) {
     if (all_stuck) until = std::max(std::min(until, next_timer_after(now)), now + period_min_ns);
     if (deep) {
       sleep_deeply(until);
-      step.reset(base::now_ns());
+      step.reset();
     } else if (is_alone && the_poller.try_attend()) {
       sleep_in_poller(until);
       attend_poller();

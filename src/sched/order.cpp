@@ -31,21 +31,28 @@ std::int64_t slice_ns() noexcept { return the_scheduler.slice_ns.load(std::memor
 
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
-// Queues goroutines from elsewhere that were taken because they have waited longer than those here.
-// New ones, if `ready` is empty, go where they would have gone: newest first. But not while it is
-// the oldest ones' time, for goroutines that were woken or yield go before new ones.
-void keep_older(processor& p, goroutine_list& list) noexcept {
-  if (p.ready.empty()) {
-    const bool in_line = p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns;
-    while (goroutine* const g = list.pop_front()) {
-      push(p, in_line || has_run(g) ? p.ready : p.fresh, g);
-    }
-    return;
-  }
+// Those of the list have waited longer than those of the ring. Requires: at most batch_max, and
+// room for them.
+void put_in_front(ring& r, goroutine_list& list) noexcept {
   goroutine* all[batch_max];
   std::size_t n = 0;
   while (goroutine* const g = list.pop_front()) all[n++] = g;
-  while (n != 0) p.ready.push_front(all[--n]);
+  while (n != 0) r.push_front(all[--n]);
+}
+
+// Queues goroutines from elsewhere that were taken because they have waited longer than those here.
+// New ones, if `ready` is empty, stay with the new ones, of which the newest goes first. But not
+// while it is the oldest ones' time, for goroutines that were woken or yield go before new ones.
+// Requires: at most batch_max, and room for them in either ring.
+void keep_older(processor& p, goroutine_list& list) noexcept {
+  if (!p.ready.empty() || p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns) {
+    return put_in_front(p.ready, list);
+  }
+  goroutine_list fresh;
+  while (goroutine* const g = list.pop_front()) {
+    has_run(g) ? p.ready.push_back(g) : fresh.push_back(g);
+  }
+  put_in_front(p.fresh, fresh);
 }
 
 // The one that was woken first, here or elsewhere.
@@ -218,13 +225,13 @@ void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noe
   while (old.size() < most && since(p.fresh.peek_front()) <= before_ns) {
     old.push_back(p.fresh.pop_front());
   }
-  keep_older(p, old);
+  put_in_front(p.ready, old);
 }
 
 // A slice is over while others wait for one. If those that wake each other have had it, the oldest
 // have the next one. If new goroutines had it, some of the oldest get in line only: a tree of
 // goroutines has nothing but old ones, and the more of them have begun the more memory it takes.
-// For the same reason the newest goes first if turns are short: a tree is then walked depth first.
+// That is also why the newest goes first if turns are short: a tree is then walked depth first.
 goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const std::int64_t slice = slice_ns();
   const bool has_waited = now - oldest_in_turn(p) >= slice;
@@ -300,7 +307,12 @@ void push_beside_next(processor& p, goroutine* g) noexcept {
   p.woken.push_back(first);
 }
 
-goroutine* take_woken_here(processor& p) noexcept {
+goroutine* pick_beside_woken(processor& p) noexcept {
+  if (p.is_others_time.load(std::memory_order_relaxed)) {
+    if (goroutine* const g = take_next(p)) return g;
+    if (goroutine* const g = p.ready.pop_front()) return g;
+    if (goroutine* const g = p.fresh.pop_back()) return g;
+  }
   p.has_run_woken = true;
   return p.woken.pop_front();
 }
@@ -311,13 +323,14 @@ goroutine* take_share(processor& p, from which) noexcept {
   // relaxed: a hint.
   const std::size_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
   // An equal part for each processor, and one for luck.
-  const std::size_t most = std::min(batch_max, ring::capacity - p.ready.size());
+  const std::size_t most =
+      std::min(batch_max, ring::capacity - std::max(p.ready.size(), p.fresh.size()));
   const std::size_t n =
       p.look_gap.load(std::memory_order_relaxed) == 1 ? 1 : std::min(most, size / procs + 1);
   goroutine_list list;
   // Lines stay in the order of age.
-  const std::size_t taken = the_scheduler.global.take(which, std::max<std::size_t>(n, 1), list,
-                                                      since(p.ready.peek_front()));
+  const std::size_t taken =
+      the_scheduler.global.take(which, std::max<std::size_t>(n, 1), list, oldest_here(p));
   if (taken == 0) return nullptr;
   if (which == from::overflow) p.overflow_owed -= std::min(p.overflow_owed, taken);
   goroutine* const first = list.pop_front();
@@ -402,10 +415,7 @@ goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexce
   }
   if (goroutine* const g = choose_woken(p, now, last_look)) return g;
   if (goroutine* const g = choose_for_last_thread(p)) return g;
-  if (goroutine* const g = choose_in_turn(p, now, last_look)) {
-    if (!p.woken.empty()) p.until_look = 1;  // between two looks those would go first
-    return g;
-  }
+  if (goroutine* const g = choose_in_turn(p, now, last_look)) return g;
   if (goroutine* const g = take_woken(p)) return g;
   return pick_global(p);
 }

@@ -17,8 +17,9 @@
 //
 // Those in the last four wait their turn.
 //
-// Between two looks: woken, next, ready, newest fresh, the global queue. Ready before fresh,
-// because to finish what was begun keeps memory small.
+// Between two looks: next, ready, newest fresh, the global queue; and `woken` before them or after
+// them, whose time it is goes first. Ready before fresh, because to finish what was begun keeps
+// memory small.
 //
 // A look (order.cpp) happens after 1 to 128 picks, so many that they took some 50 us last time:
 // each pick is one if turns are longer than that. If it misjudged, the monitor asks for it
@@ -163,13 +164,14 @@ class firing {
   p.picks.store(p.picks.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// Not inlined: nearly always the lane is empty.
-[[gnu::noinline]] goroutine* take_woken_here(processor& p) noexcept;
+// pick_fast() while `woken` is not empty: whose time it is goes first. Not inlined: nearly always
+// the lane is empty.
+[[gnu::noinline]] goroutine* pick_beside_woken(processor& p) noexcept;
 
 // Between two looks.
 [[gnu::always_inline]] inline goroutine* pick_fast(processor& p) noexcept {
   if (!p.woken.empty()) [[unlikely]]
-    return take_woken_here(p);
+    return pick_beside_woken(p);
   if (goroutine* const g = take_next(p)) return g;
   if (goroutine* const g = p.ready.pop_front()) return g;
   if (goroutine* const g = p.fresh.pop_back()) return g;

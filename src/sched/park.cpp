@@ -7,6 +7,7 @@
 #include "sched/parking.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
+#include "sched/stop.hpp"
 #include "sched/switch.hpp"
 
 #include <new>
@@ -25,11 +26,17 @@ struct alarm : sched::timer {
   bool (*give_up)(void*) = nullptr;
   void* give_up_argument = nullptr;
   bool gave_up = false;
+
+  alarm() noexcept { wakes = &would_wake; }
+  static bool would_wake(const sched::timer* t) noexcept {
+    return static_cast<const alarm*>(t)->who->how != mode::stopped;
+  }
 };
 
 // Runs under the heap's lock on some machine.
 void ring_alarm(sched::timer* t) noexcept {
   alarm* const a = static_cast<alarm*>(t);
+  if (a->who->how == mode::stopped) return;  // what it waits for may be gone
   if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;
   a->gave_up = true;
   machine* const m = sched::this_machine();
@@ -38,6 +45,13 @@ void ring_alarm(sched::timer* t) noexcept {
   a->who->set_status(state::runnable);
   sched::push_woken(*m->p, a->who);
   sched::work_made(m);
+}
+
+goroutine* prepare_park_thread(wait_reason reason) noexcept {
+  goroutine* const self = sched::this_thread_record();
+  self->reason.store(reason, std::memory_order_relaxed);
+  self->set_status(state::waiting);
+  return self;
 }
 
 }  // namespace
@@ -96,8 +110,9 @@ goroutine* prepare_park(wait_reason reason) {
       return s->self();
     }
     sched::ensure_started();
-    return sched::this_thread_record();
+    return prepare_park_thread(reason);
   }
+  sched::expect_outside(m);
   (void)sched::enter_to_park(m);
   return prepare_park_inside(reason);
 }
@@ -109,7 +124,7 @@ goroutine* prepare_park_inside(wait_reason reason) noexcept {
       s->prepare_park_inside(reason);
       return s->self();
     }
-    return sched::this_thread_record();
+    return prepare_park_thread(reason);
   }
   return sched::prepare_park_on(m, reason);
 }
@@ -136,30 +151,30 @@ void park() noexcept {
 }
 
 bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept {
-  machine* m = sched::this_machine();
+  machine* const m = sched::this_machine();
   sched::simulation* const s = m == nullptr ? sched::this_simulation() : nullptr;
-  if (m == nullptr && s == nullptr) {
-    goroutine* const self = sched::this_thread_record();
-    if (sched::park_thread_until(self, deadline_ns)) return true;
+  goroutine* const g = m != nullptr ? m->g : s != nullptr ? s->self() : sched::this_thread_record();
+  if (g->how == mode::thread) {
+    if (sched::park_thread_until(g, deadline_ns)) return true;
     if (give_up == nullptr || give_up(argument)) return false;
-    sched::park_thread(self);  // a waker has it already; its token is on the way
+    sched::park_thread(g);  // a waker has it already; its token is on the way
     return true;
   }
-  goroutine* const g = m != nullptr ? m->g : s->self();
   alarm a;
   a.fire = &ring_alarm;
   a.who = g;
   a.give_up = give_up;
   a.give_up_argument = argument;
-  if (!sched::arm_timer(a, deadline_ns)) base::fatal("no memory for a timer");
+  sched::arm_timer(a, deadline_ns);
   if (s != nullptr) {
     s->park();
-    sched::timer_heap::disarm(a);
-    return !a.gave_up;
+  } else if (m == nullptr) {
+    sched::run_until_ready(g);
+  } else {
+    sched::suspend(m, g);
   }
-  sched::suspend(m, g);
   sched::timer_heap::disarm(a);
-  sched::leave(sched::this_machine());
+  if (m != nullptr) sched::leave(sched::this_machine());
   return !a.gave_up;
 }
 

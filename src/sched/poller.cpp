@@ -7,6 +7,8 @@
 
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
+#include "base/own_descriptor.hpp"
+#include "base/valgrind.hpp"
 #include "sched/inside.hpp"
 #include "sched/order.hpp"
 #include "sched/scheduler.hpp"
@@ -18,6 +20,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <fcntl.h>
 #include <mutex>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -51,7 +54,8 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t until
   if (until_ns == base::never) return ::epoll_wait(epoll, events, most, -1);
   const std::int64_t left = std::max<std::int64_t>(until_ns - base::now_ns(), 0);
   static constinit std::atomic<bool> coarse{false};
-  if (!coarse.load(std::memory_order_relaxed)) {
+  // valgrind has words to say about calls that it does not know.
+  if (!coarse.load(std::memory_order_relaxed) && !base::valgrind::is_here()) {
     const timespec time{left / 1'000'000'000, left % 1'000'000'000};
     const long n = ::syscall(SYS_epoll_pwait2, epoll, events, most, &time, nullptr, 0);
     if (n >= 0 || errno == EINTR) return static_cast<int>(n);
@@ -73,13 +77,16 @@ std::int64_t deadline_of(const pollable::side& s) noexcept {
   return nullptr;
 }
 
-bool give_up(void* argument) {
+}  // namespace
+
+// Counts here, not when the goroutine goes on: if the process exits before, it never does.
+bool poller::give_up(void* argument) {
   pollable::side& s = *static_cast<pollable::side*>(argument);
   const std::lock_guard hold(s.lock);
-  return std::exchange(s.waiter, nullptr) != nullptr;
+  if (std::exchange(s.waiter, nullptr) == nullptr) return false;
+  the_poller.wakes_.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
-
-}  // namespace
 
 bool poller::prepare() noexcept {
   if (epoll_.load(std::memory_order_acquire) != -1) return true;
@@ -158,6 +165,10 @@ pollable* poller::open(int fd) noexcept {
   e.data.u64 = tag_of(r->index, r->sequence);
   if (::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_ADD, fd, &e) == 0) return r;
   const int error = errno;
+  // EBADF: which of the two? EINVAL: the number of ours is another file's.
+  if (error == EINVAL || (error == EBADF && ::fcntl(fd, F_GETFD) != -1)) {
+    base::check_own_descriptor(error);
+  }
   begin_close(*r);
   end_close(*r);
   return fail_with(error);
@@ -224,6 +235,20 @@ bool poller::is_waited_for() const noexcept {
   return static_cast<std::int64_t>(waits - wakes) > 0;
 }
 
+void poller::forget_stopped() noexcept {
+  lock_.lock();
+  const std::uint32_t made = made_;
+  lock_.unlock();
+  for (std::uint32_t i = 0; i < made; ++i) {
+    for (pollable::side& s : record(i)->sides) {
+      const std::lock_guard hold(s.lock);
+      if (s.waiter == nullptr || s.waiter->how != mode::stopped) continue;
+      s.waiter = nullptr;
+      wakes_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+}
+
 bool poller::has_passed(const pollable::side& s) noexcept {
   const std::int64_t deadline = deadline_of(s);
   return deadline != base::never && base::now_ns() >= deadline;
@@ -239,9 +264,7 @@ bool poller::has_passed(const pollable::side& s) noexcept {
     detail::park();
     return true;
   }
-  if (detail::park_until(until_ns, &give_up, &s)) return true;
-  wakes_.fetch_add(1, std::memory_order_relaxed);
-  return false;
+  return detail::park_until(until_ns, &give_up, &s);
 }
 
 poll_result poller::wait(pollable& r, poll_side which) noexcept {
@@ -339,6 +362,8 @@ template <int most>
 [[gnu::noinline]] void poller::collect(std::int64_t until_ns, goroutine_list& out) noexcept {
   epoll_event events[most];
   const int n = wait_for_events(epoll_.load(std::memory_order_relaxed), events, most, until_ns);
+  if (n < 0) [[unlikely]]
+    base::check_own_descriptor(errno);
   last_poll_ns_.store(base::now_ns(), std::memory_order_relaxed);
   for (int i = 0; i < n; ++i) on_event(events[i].data.u64, events[i].events, out);
 }

@@ -93,6 +93,9 @@ class poller {
   // 0: none. Whoever waits looks again.
   void set_deadline(pollable& r, poll_side s, std::int64_t when_ns) noexcept;
 
+  // Ends the waits of goroutines that have stopped for good (mode::stopped), without waking them.
+  void forget_stopped() noexcept;
+
   // Whether a goroutine waits for a descriptor. A hint.
   bool is_waited_for() const noexcept;
   bool is_attended() const noexcept { return attended_.load(std::memory_order_relaxed); }
@@ -125,6 +128,7 @@ class poller {
   static constexpr std::size_t chunks_max = 8192;
 
   bool prepare() noexcept;
+  static bool give_up(void* side);
   static bool has_passed(const pollable::side& s) noexcept;
   pollable* take_record() noexcept;
   pollable* record(std::uint32_t index) const noexcept;

@@ -1,6 +1,7 @@
 #include "sched/records.hpp"
 
 #include "base/check.hpp"
+#include "base/sanitizer.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -23,6 +24,8 @@ std::size_t record_pool::take(goroutine_list& out, std::size_t n) noexcept {
                                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       errno = saved;
       if (memory == MAP_FAILED) break;
+      // What a goroutine that has not ended has captured may be known to its record alone.
+      base::sanitizer::register_root(memory, records_per_slab * sizeof(goroutine));
       slabs_[slab].store(static_cast<goroutine*>(memory), std::memory_order_relaxed);  // [R1]
     }
     goroutine* const place = slabs_[slab].load(std::memory_order_relaxed) + used % records_per_slab;

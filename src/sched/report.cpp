@@ -31,6 +31,10 @@ constexpr std::size_t frame_max = std::size_t{16} << 20;  // an overflow by more
 constexpr std::size_t below_sp_max = 4096;                // what a function may touch below it
 constexpr std::size_t name_shown = 200;                   // characters
 
+constexpr std::string_view not_in_handlers =
+    "weft must not be called in a signal handler; os::notify() (weft/os.hpp) sends signals to a "
+    "channel";
+
 struct sigaction previous_segv;
 struct sigaction previous_bus;
 
@@ -74,7 +78,8 @@ void print_header(const goroutine* g) noexcept {
   const goroutine_extra* const extra = g->extra.load(std::memory_order_acquire);  // [G1]
   if (extra != nullptr && extra->name != nullptr) {
     const std::string_view name(extra->name);
-    line << " \"" << name.substr(0, name_shown) << (name.size() > name_shown ? "...\"" : "\"");
+    line << " \"";
+    line.printable(name.substr(0, name_shown)) << (name.size() > name_shown ? "...\"" : "\"");
   }
   const state s = g->get_status();
   line << " [" << to_string(s);
@@ -139,8 +144,9 @@ void print_others(const goroutine* first) noexcept {
 }
 
 goroutine* this_goroutine_record() noexcept {
-  machine* const m = this_machine();
-  return m != nullptr ? m->g : nullptr;
+  if (machine* const m = this_machine()) return m->g;
+  simulation* const s = this_simulation();
+  return s != nullptr ? s->self() : nullptr;
 }
 
 [[noreturn]] void on_escaped_exception() {
@@ -245,25 +251,36 @@ void print_interrupted(const goroutine* g, const void* ucontext) noexcept {
   const base::symbolize_options options{.in_signal = true};
   void* pcs[frames_max / 4];
   base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
-  print_origin(g, options);
+  if (g != nullptr) print_origin(g, options);
 }
 
 // Names the goroutine, before the default action ends the process.
 void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexcept {
+  const machine* const m = this_machine();
   const goroutine* const g = this_goroutine_record();
-  if (g == nullptr) return;
+  if (m == nullptr && g == nullptr) return;
   base::begin_last_words();  // others that fault meanwhile wait there
   const lock_outside not_to_be_paused;
   base::arm_deadline(deadline_seconds);
   base::text line;
-  line << "weft: " << (signal == SIGSEGV ? "SIGSEGV" : "SIGBUS") << " in goroutine " << g->id;
+  line << "weft: " << (signal == SIGSEGV ? "SIGSEGV" : "SIGBUS");
+  if (g != nullptr) {
+    line << " in goroutine " << g->id;
+  } else {
+    line << " on a thread of the runtime that runs no goroutine";
+  }
   if (info->si_code > 0) {
     line << ", which touched ";
     line.hex(reinterpret_cast<std::uintptr_t>(info->si_addr));
   }
-  line << "\n\n";
+  line << "\n";
+  // Only a signal handler runs code of the user's inside the runtime.
+  if (m != nullptr && (g == nullptr || m->chair.inside_hint())) {
+    line << "weft: it is inside the runtime: " << not_in_handlers << "\n";
+  }
+  line << "\n";
   base::write_stderr(line.view());
-  print_header(g);
+  if (g != nullptr) print_header(g);
   print_interrupted(g, ucontext);
   ::alarm(0);
 }
@@ -288,6 +305,12 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
 }
 
 }  // namespace
+
+void die_in_handler() noexcept {
+  base::text line;
+  line << "a signal handler has interrupted weft, and calls it: " << not_in_handlers;
+  base::fatal(line.view());
+}
 
 void report_stall(machine* m, const void* ucontext) noexcept {
   if (!may_report_stall()) return;

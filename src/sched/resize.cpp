@@ -87,6 +87,8 @@ void retire_locked(processor& p) noexcept {
 }
 
 std::uint32_t resize(std::uint32_t n) noexcept {
+  // While the process exits there is one thread for all.
+  if (sched.stopping.load(std::memory_order_relaxed)) return 1;
   const lock_outside mark;
   const std::lock_guard one(resize_lock);
   n = std::min(n, processors_max);

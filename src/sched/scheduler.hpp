@@ -61,6 +61,7 @@ struct scheduler {
   std::atomic<std::uint64_t> next_id{2};           // 1 is run's main
   std::atomic<std::uint64_t> outside_started{0};   // goroutines started by plain threads
   std::atomic<bool> stopping{false};               // the process ends: nobody runs any more
+  std::atomic<machine*> exiting{nullptr};          // the only one that then goes on (exit.cpp)
   std::atomic<bool> stack_shortage{false};         // a goroutine waits for memory for its stack
   std::atomic<std::uint32_t> cores{1};             // written once, at the start
   bool has_starter = false;                        // guarded by lock
@@ -132,6 +133,13 @@ enum class entry : std::uint8_t { any, readies, parks };
   return m->chair.enter() ? m : enter_slow(m, entry::parks);
 }
 [[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
+// A thread that is about to enter and is inside already runs a signal handler. Not looked at on the
+// hottest paths.
+[[noreturn]] void die_in_handler() noexcept;
+inline void expect_outside(const machine* m) noexcept {
+  if (m->chair.inside_hint() || m->g == nullptr) [[unlikely]]
+    die_in_handler();
+}
 // Leaves it. Nothing of the runtime may be touched after this.
 [[gnu::always_inline]] inline void leave(machine* m) noexcept { m->chair.leave(); }
 
@@ -148,8 +156,8 @@ bool can_run_here(machine* m, goroutine* g) noexcept;
 void run_goroutine(machine* m, goroutine* g) noexcept;
 
 // Arms a timer in the heap of the caller's processor, of its simulation, or on a plain thread of
-// any processor; that has to call keep_time() then. Inside. Returns: false if there is no memory.
-bool arm_timer(timer& t, std::int64_t when_ns) noexcept;
+// any processor; that has to call keep_time() then. Inside.
+void arm_timer(timer& t, std::int64_t when_ns) noexcept;
 
 // --- find.cpp ---------------------------------------------------------------------------------
 
@@ -189,8 +197,9 @@ void wake_one(machine* m) noexcept;
 }
 // From a place without a processor: puts `g` into a global queue and wakes an idle processor.
 void inject(global_queue::from lane, goroutine* g) noexcept;
-// Wakes an idle processor, also a dozing one, to look for work at once.
-void wake_somebody() noexcept;
+// Wakes an idle processor, also a dozing one, to look for work at once. `of`: a processor on which
+// some has waited for so long, or null.
+void wake_somebody(processor* of = nullptr, std::int64_t waited_ns = 0) noexcept;
 
 // The monitor is to look whether anybody can still run (deadlock.cpp). Called by each thread that
 // lies down until it is woken.
@@ -305,6 +314,11 @@ int start_machine() noexcept;
 int start_service(const char* name, void* (*main)(void*)) noexcept;
 int start_starter() noexcept;
 int start_monitor() noexcept;
+// Makes a machine of the calling thread, which is a plain one until be_machine() says otherwise; it
+// is the one that goes on when the process ends. Outside the runtime. Returns: null if there can be
+// no more machines.
+machine* adopt_thread() noexcept;
+void be_machine(machine* m) noexcept;
 // Machines get the signal mask of the calling thread.
 void keep_signal_mask() noexcept;
 [[noreturn]] void stop_here() noexcept;
@@ -329,6 +343,8 @@ void tell_monitor_of_timer(std::int64_t when_ns) noexcept;
 
 // The record that stands for the calling plain thread.
 goroutine* this_thread_record() noexcept;
+// Another one from now on: the exiting thread has given up a wait in which the old one stands.
+goroutine* renew_thread_record() noexcept;
 void wake_thread(goroutine* g) noexcept;
 void park_thread(goroutine* g) noexcept;
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept;

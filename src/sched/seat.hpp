@@ -210,6 +210,9 @@ class basic_seat {
   // Anyone, at the end of the process: nobody comes in any more.
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
 
+  // Owner, if it is the one that goes on when the process ends: no claimer comes any more.
+  void stay_open() noexcept { word_.store(free, std::memory_order_relaxed); }
+
   // Returns: whether the owner was inside at some instant of this call.
   bool inside_hint() const noexcept {
     return inside_.load(std::memory_order_seq_cst) != 0;

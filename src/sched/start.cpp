@@ -33,12 +33,12 @@ std::mutex start_mutex;
 std::atomic<bool> started{false};  // [B1] start() -> everyone: the runtime's records
 std::atomic<bool> forked{false};   // this process is a child without a runtime
 
-void stop_goroutines() noexcept {
+void stop_goroutines(int status, void*) noexcept {
   if (forked.load(std::memory_order_relaxed)) return;
   // A goroutine is dying loudly: the process ends with its report, not with this exit.
   base::await_last_words();
   if (sched.stopping.load(std::memory_order_relaxed)) return;
-  stop_machines();
+  stop_machines(status);
 }
 
 void after_fork_in_child() noexcept {
@@ -76,8 +76,13 @@ void start() {
     base::warn("cannot start the service threads; carrying on with a single machine");
   }
   ::pthread_atfork(nullptr, nullptr, &after_fork_in_child);
-  std::atexit(&stop_goroutines);
+  register_exit_again();
 }
+
+// The loader keeps an object in which a thread has something to destroy at its end.
+struct anchor {
+  [[gnu::noinline]] ~anchor() { asm volatile(""); }
+};
 
 }  // namespace
 
@@ -87,15 +92,24 @@ void ensure_started() {
       stop_here();
     return;
   }
-  const std::lock_guard one(start_mutex);
-  if (started.load(std::memory_order_relaxed)) return;
-  start();
-  started.store(true, std::memory_order_release);  // [B1]
+  {
+    const std::lock_guard one(start_mutex);
+    if (started.load(std::memory_order_relaxed)) return;
+    start();
+    started.store(true, std::memory_order_release);  // [B1]
+  }
+  stay_loaded();  // until the starter has said so, too
+}
+
+void stay_loaded() noexcept {
+  thread_local const anchor here;
+  asm volatile("" : : "r"(&here));
 }
 
 bool is_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
 
-void register_exit_again() noexcept { std::atexit(&stop_goroutines); }
+// Unlike atexit it tells the status.
+void register_exit_again() noexcept { ::on_exit(&stop_goroutines, nullptr); }
 
 void stop_here() noexcept {
   if (is_forked_child()) {

@@ -9,4 +9,8 @@ bool is_forked_child() noexcept;
 // Makes sure that goroutines are stopped before objects made since are destroyed at exit.
 void register_exit_again() noexcept;
 
+// The library that contains the runtime, if it is one, is not unloaded while the calling thread
+// lives: the runtime's threads run its code until the process ends. Allocates.
+void stay_loaded() noexcept;
+
 }  // namespace weft::sched

@@ -5,13 +5,23 @@
 //
 //   asleep or searching     sees `stopping` before it runs another goroutine
 //   enters the runtime      finds `stopped` on its seat and stays there
-//   computes in user code   gets a signal, whose handler never returns
+//   computes in user code   gets a signal, whose handler does not return
 //   is paused               goes on computing, and is stopped like that: it may hold a lock
 //
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the same locks. So the handler looks where it has interrupted the code; in
 // one of those libraries it lets it go on, and is called again a moment later. A thread that stays
-// there, because it sleeps in a system call, is left alone after a few milliseconds.
+// there, because it sleeps in a system call, is left alone after a few milliseconds: when the call
+// returns its goroutine goes on until it next enters the runtime. To stop it with a signal then
+// would be wrong: it may have taken a lock since, the allocator's say, that the destructors need.
+//
+// Not all of that is in libraries: an allocator may be linked into the program, and so may all of
+// libc. Therefore, when everybody has stopped, the exiting thread makes a trial: it allocates,
+// throws and so on. If a thread was stopped with a lock that is needed, the trial hangs; a timer
+// interrupts it and lets one thread go on for a moment, then the next one, and so on; after all of
+// them two at a time, for longer. The timer stops them again, most often while the exiting thread
+// itself has the lock. A trial that did not hang, with all other threads stopped, shows that the
+// locks are free; and no thread is left to take one.
 //
 // The signal is SIGURG, which does nothing by default, and its handler is installed only now: the
 // process has no more use for its own.
@@ -19,15 +29,27 @@
 
 #include "base/backtrace.hpp"
 #include "base/clock.hpp"
+#include "base/futex.hpp"
+#include "base/interrupt.hpp"
+#include "base/sanitizer.hpp"
+#include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
 
+#include <algorithm>
+#include <climits>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <link.h>
+#include <malloc.h>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 namespace weft::sched {
 namespace {
@@ -38,6 +60,26 @@ constexpr int stop_signal = SIGURG;
 constexpr std::int64_t patience_ns = 1'000'000'000;
 constexpr std::uint32_t same_place_max = 100;  // rounds
 constexpr std::int64_t pause_ns = 50'000;
+constexpr std::int64_t tick_ns = 150'000;  // a trial that has not got on for two of these hangs
+constexpr std::uint32_t ticks_max = 64;
+constexpr int stdio_tries = 1000;
+constexpr std::int64_t last_ns = 10'000'000;
+constexpr std::int64_t trials_ns = 10'000'000'000;  // who gives up hangs
+
+const machine* exiting_machine = nullptr;  // or null: a plain thread exits
+
+// Of the exiting thread, which makes a trial, and of its handler, which interrupts that.
+std::atomic<std::uint32_t> trial_steps{0};  // how far it has got
+std::uint32_t seen_steps = 0;               // at the last tick
+bool has_hung = false;
+// Who goes on when it hangs.
+struct turns {
+  std::uint32_t at = 0;     // the next one, in the table of machines
+  std::uint32_t width = 1;  // so many at a time,
+  std::uint32_t ticks = 1;  // for so long;
+  std::uint32_t left = 0;   // of that, for those whose turn it is
+};
+turns turn;
 
 struct range {
   std::uintptr_t begin, end;
@@ -45,6 +87,7 @@ struct range {
 constexpr std::size_t ranges_max = 16;
 range untouchable[ranges_max];
 std::size_t untouchable_count = 0;
+bool is_libc_shared = false;
 
 bool is_untouchable(std::string_view path) noexcept {
   const std::string_view name = path.substr(path.rfind('/') + 1);
@@ -58,6 +101,9 @@ bool is_untouchable(std::string_view path) noexcept {
 
 int note_library(dl_phdr_info* info, std::size_t, void*) {
   if (info->dlpi_name == nullptr || !is_untouchable(info->dlpi_name)) return 0;
+  const std::string_view path = info->dlpi_name;
+  is_libc_shared = is_libc_shared || path.find("/libc.") != path.npos ||
+                   path.find("/libc-") != path.npos || path.find("/ld-musl") != path.npos;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_LOAD || (header.p_flags & PF_X) == 0) continue;
@@ -68,42 +114,229 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
   return 0;
 }
 
-void on_stop(int, siginfo_t*, void* ucontext) {
+void on_tick() noexcept;
+
+void on_stop(int, siginfo_t* info, void* ucontext) {
+  if (info->si_code == SI_TIMER) {  // not the one of preempt.cpp, which may use the same signal
+    if (info->si_value.sival_ptr == &trial_steps) on_tick();
+    return;
+  }
   machine* const m = this_machine();
   if (m == nullptr || m->chair.inside_hint()) return;              // it stops by itself
   if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // another time
   const std::uintptr_t pc = base::interrupted_pc(ucontext);
   if (interrupts_libraries(pc)) {
-    // relaxed: only this handler writes them; stop_machines() reads a hint.
-    const bool moved = m->stop_place.load(std::memory_order_relaxed) != pc;
+    // relaxed: only this handler writes them; stop_machines() reads a hint. A thread that fills a
+    // lot of memory stays at one place, too, but not in a system call. (ThreadSanitizer calls the
+    // handler later, with an old place.)
+    const bool stays = m->stop_place.load(std::memory_order_relaxed) == pc &&
+                       (base::sanitizer::is_thread || base::is_at_system_call(pc));
     m->stop_place.store(pc, std::memory_order_relaxed);
-    m->stop_rounds.store(moved ? 0 : m->stop_rounds.load(std::memory_order_relaxed) + 1,
+    m->stop_rounds.store(stays ? m->stop_rounds.load(std::memory_order_relaxed) + 1 : 0,
                          std::memory_order_relaxed);
     return;
   }
-  m->has_stopped.store(true, std::memory_order_release);
-  for (;;) ::pause();
+  m->is_held.store(1, std::memory_order_seq_cst);
+  while (m->is_held.load(std::memory_order_seq_cst) != 0) base::futex_wait(m->is_held, 1);
 }
 
-// Whether the machine can no longer get into user code.
+// Whether it stays in a system call, somewhere in a library.
+bool is_left_alone(const machine* m) noexcept {
+  return m->stop_rounds.load(std::memory_order_relaxed) > same_place_max;
+}
+
+// Whether the machine cannot get into user code, for now.
 bool is_harmless(machine* m) noexcept {
   if (m->has_stopped.load(std::memory_order_acquire)) return true;
+  if (m->is_held.load(std::memory_order_seq_cst) != 0) return true;
   if (m->is_paused.load(std::memory_order_acquire)) return false;  // about to go on
-  if (m->stop_rounds.load(std::memory_order_relaxed) > same_place_max) return true;  // it sleeps
-  return m->is_asleep.load(std::memory_order_acquire);
+  return is_left_alone(m) || m->is_asleep.load(std::memory_order_acquire);
 }
 
-// The destructors of static objects may use weft, so the one thread that goes on has a processor.
-void keep_processor(machine* self) noexcept {
-  (void)self->chair.enter();
-  if (settle_here(self) == seat::taken && !acquire_processor(self)) {
-    processor* const p = sched.processors[0].load(std::memory_order_relaxed);
-    const std::lock_guard hold(sched.lock);
-    self->p = p;  // whoever had it has stopped
-    p->holder.store(self, std::memory_order_release);
-    self->chair.reclaim();
+void pause_a_moment() noexcept {
+  const timespec pause{0, pause_ns};
+  ::nanosleep(&pause, nullptr);
+}
+
+// Sends the signal to those that could still get into user code. Returns: whether there were none.
+bool signal_rest() noexcept {
+  bool none = true;
+  for (const auto& slot : sched.machine_table) {
+    machine* const m = slot.load(std::memory_order_acquire);
+    if (m == nullptr) break;
+    if (m == exiting_machine || is_harmless(m)) continue;
+    none = false;
+    // Inside it is on its way to its seat's word, or out again: the next round sees which.
+    const pid_t thread = m->thread_id.load(std::memory_order_relaxed);
+    if (!m->chair.inside_hint() && thread != 0) {
+      ::syscall(SYS_tgkill, ::getpid(), thread, stop_signal);
+    }
   }
-  leave(self);
+  return none;
+}
+
+void stop_all(std::int64_t until_ns) noexcept {
+  while (!signal_rest() && base::now_ns() < until_ns) pause_a_moment();
+}
+
+// Lets the next ones go on of those that the signal has stopped.
+void let_next_go() noexcept {
+  for (std::uint32_t n = 0; n < turn.width;) {
+    machine* const m = sched.machine_table[turn.at].load(std::memory_order_acquire);
+    if (m == nullptr) {  // all have had their turn
+      turn = {.at = 0,
+              .width = std::min(turn.width * 2, machines_max),
+              .ticks = std::min(turn.ticks * 2, ticks_max)};
+      return;
+    }
+    ++turn.at;
+    if (m->is_held.exchange(0, std::memory_order_seq_cst) == 0) continue;
+    base::futex_wake(m->is_held, 1);
+    ++n;
+  }
+}
+
+// A trial is on. (A thread that has lost its core does not get on, either, but then this comes
+// late.)
+void on_tick() noexcept {
+  const std::uint32_t steps = trial_steps.load(std::memory_order_relaxed);
+  const bool gets_on = std::exchange(seen_steps, steps) != steps;
+  if (!gets_on) has_hung = true;
+  if (!gets_on && turn.left != 0) {
+    --turn.left;
+    return;
+  }
+  turn.left = 0;
+  // The next ones only when those before have stopped again: too many would get in the way.
+  if (!signal_rest() || gets_on) return;
+  let_next_go();
+  turn.left = turn.ticks;
+}
+
+// Has the locks of stdout and stderr while it lives, unless another thread holds one for long,
+// asleep in a system call. They are had in advance: a thread that prints all the time would nearly
+// always be stopped with one.
+class stdio_locks {
+ public:
+  stdio_locks() noexcept {
+    if (is_libc_shared) return;  // no thread is stopped in there
+    int tries = 0;
+    for (held& h : files_) {
+      while (!(h.locked = ::ftrylockfile(h.file) == 0) && ++tries < stdio_tries) pause_a_moment();
+    }
+  }
+  stdio_locks(const stdio_locks&) = delete;
+  stdio_locks& operator=(const stdio_locks&) = delete;
+  ~stdio_locks() {
+    for (const held& h : files_) {
+      if (h.locked) ::funlockfile(h.file);
+    }
+  }
+
+ private:
+  struct held {
+    std::FILE* file;
+    bool locked = false;
+  };
+  held files_[2] = {{stdout}, {stderr}};
+};
+
+// Calls on_tick(), in the calling thread's handler, while it lives.
+class trial_timer {
+ public:
+  trial_timer() noexcept {
+    ::sigemptyset(&signals_);
+    ::sigaddset(&signals_, stop_signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &signals_, &before_);
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = stop_signal;
+    event.sigev_value.sival_ptr = &trial_steps;
+    event._sigev_un._tid = ::gettid();
+    has_timer_ = ::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &id_) == 0;
+    if (!has_timer_) return;
+    const itimerspec times{{0, tick_ns}, {0, tick_ns}};
+    ::syscall(SYS_timer_settime, id_, 0, &times, nullptr);
+  }
+  trial_timer(const trial_timer&) = delete;
+  trial_timer& operator=(const trial_timer&) = delete;
+  ~trial_timer() {
+    if (has_timer_) ::syscall(SYS_timer_delete, id_);
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  explicit operator bool() const noexcept { return has_timer_; }
+
+ private:
+  int id_ = 0;
+  bool has_timer_ = false;
+  sigset_t signals_;
+  sigset_t before_;
+};
+
+int note_nothing(dl_phdr_info*, std::size_t, void*) { return 1; }
+void do_nothing() noexcept {}
+void count_step() noexcept { trial_steps.fetch_add(1, std::memory_order_relaxed); }
+
+// Takes and gives back what destructors need, so far as there is a way to it: the locks of the
+// allocator, of the loader, of exceptions, of exit itself and of local times.
+void try_locks() noexcept {
+  constexpr std::size_t sizes = 13;  // up to 96 KiB
+  constexpr std::size_t each = 8;
+  static void* volatile memory[sizes][each];
+  for (std::size_t i = 0; i < sizes; ++i) {
+    for (void* volatile& m : memory[i]) {
+      m = std::malloc(std::size_t{24} << i);
+      count_step();
+    }
+  }
+  for (auto& row : memory) {
+    for (void* volatile& m : row) {
+      std::free(m);
+      count_step();
+    }
+  }
+  try {
+    memory[0][0] = ::operator new(100);
+    ::operator delete(memory[0][0]);
+    throw 0;
+  } catch (...) {
+  }
+  count_step();
+  ::dl_iterate_phdr(&note_nothing, nullptr);
+  std::atexit(&do_nothing);
+  count_step();
+  if (!is_libc_shared) {
+    (void)::mallinfo2();  // takes all locks of the allocator, one by one
+    count_step();
+    const std::time_t epoch = 0;
+    std::tm local{};
+    ::localtime_r(&epoch, &local);
+  }
+}
+
+// Until the exiting thread can go on without those that have stopped.
+void make_trials(std::int64_t until_ns) noexcept {
+  const trial_timer timer;
+  if (!timer) return;  // a sandbox: nothing would end a trial that hangs
+  for (bool done = false; !done && base::now_ns() < until_ns;) {
+    has_hung = false;
+    turn.width = 1;
+    count_step();
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler uses them, too
+    done = signal_rest();
+    try_locks();
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    done = done && !has_hung;
+  }
+}
+
+// The machine that sleeps there, or the monitor, must not take events from those that go on.
+void leave_poller(std::int64_t until_ns) noexcept {
+  if (the_poller.is_attended()) {
+    poke_monitor();
+    base::interrupt_poller();
+  }
+  while (the_poller.is_attended() && base::now_ns() < until_ns) pause_a_moment();
 }
 
 }  // namespace
@@ -117,8 +350,9 @@ WEFT_NO_TSAN bool interrupts_libraries(std::uintptr_t pc) noexcept {
 
 void prepare_stop() noexcept { ::dl_iterate_phdr(&note_library, nullptr); }
 
-void stop_machines() noexcept {
+void stop_machines(int status) noexcept {
   machine* const self = this_machine();
+  exiting_machine = self;
   if (self != nullptr) self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // never paused
   sched.stopping.store(true, std::memory_order_seq_cst);
   {
@@ -138,25 +372,13 @@ void stop_machines() noexcept {
   ::sigfillset(&action.sa_mask);
   ::sigaction(stop_signal, &action, nullptr);
   const std::int64_t end = base::now_ns() + patience_ns;
-  for (bool all = false; !all && base::now_ns() < end;) {
-    all = true;
-    for (const auto& slot : sched.machine_table) {
-      machine* const m = slot.load(std::memory_order_acquire);
-      if (m == nullptr) break;
-      if (m == self || is_harmless(m)) continue;
-      all = false;
-      // Inside it is on its way to its seat's word, or out again: the next round sees which.
-      const pid_t thread = m->thread_id.load(std::memory_order_relaxed);
-      if (!m->chair.inside_hint() && thread != 0) {
-        ::syscall(SYS_tgkill, ::getpid(), thread, stop_signal);
-      }
-    }
-    if (!all) {
-      const timespec pause{0, pause_ns};
-      ::nanosleep(&pause, nullptr);
-    }
-  }
-  if (self != nullptr) keep_processor(self);
+  const stdio_locks hold;
+  stop_all(end);
+  leave_poller(end);
+  stop_all(end);
+  make_trials(end + trials_ns);
+  stop_all(base::now_ns() + last_ns);
+  begin_exit(self, status);
 }
 
 }  // namespace weft::sched

@@ -226,6 +226,7 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
     case mode::bound:
       return next->bound == m;
     case mode::paused:
+    case mode::stopped:
       return false;
     case mode::thread:
     case mode::simulated:
@@ -244,11 +245,15 @@ void await_saved_slow(const goroutine* g) noexcept {
   }
 }
 
+void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept {
+  leave_for_as<announce::if_needed>(m, g, next);
+}
+
 bool can_run_here(machine* m, goroutine* g) noexcept { return prepare_to_run(m, g); }
 
 void run_goroutine(machine* m, goroutine* g) noexcept {
-  switch_to(m, &m->scheduler, WEFT_FAKE_STACK(m), m->fp, g);
-  announce_arrival(WEFT_FAKE_STACK_OF(m));
+  switch_to(m, &m->scheduler, &m->fake_stack, m->fp, g);
+  announce_arrival(m->fake_stack);
   m->fp.install();
   bury_fiber(m);
 }

@@ -9,6 +9,7 @@
 #include "sched/scheduler.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace weft::sched {
 
@@ -37,13 +38,19 @@ void await_saved_slow(const goroutine* g) noexcept;
     await_saved_slow(g);
 }
 
+// Whether AddressSanitizer has to be looked for: not by who has done so, and it was not there.
+enum class announce : std::uint8_t { if_needed, never };
+
 // What the sanitizers have to know about the flow of control that is left. `fake_stack` is null if
 // it never comes back.
+template <announce when>
 [[gnu::always_inline]] inline void announce_goroutine([[maybe_unused]] void** fake_stack,
                                                       [[maybe_unused]] goroutine* to) noexcept {
-#if WEFT_ASAN
-  base::sanitizer::start_switch(fake_stack, to->stack->low, to->stack->bytes());
-#endif
+  if constexpr (when == announce::if_needed) {
+    if (base::sanitizer::has_address()) [[unlikely]] {
+      base::sanitizer::start_switch(fake_stack, to->stack->low, to->stack->bytes());
+    }
+  }
 #if WEFT_TSAN
   // The switch orders the two for TSan: what the runtime did on behalf of the first is continued by
   // the second, without leaving in between.
@@ -52,20 +59,19 @@ void await_saved_slow(const goroutine* g) noexcept;
 #endif
 }
 
+template <announce when>
 [[gnu::always_inline]] inline void announce_scheduler([[maybe_unused]] void** fake_stack,
                                                       [[maybe_unused]] machine* m) noexcept {
-#if WEFT_ASAN
-  base::sanitizer::start_switch(fake_stack, m->stack_low, m->stack_bytes);
-#endif
+  if constexpr (when == announce::if_needed) {
+    base::sanitizer::start_switch(fake_stack, m->stack_low, m->stack_bytes);
+  }
 #if WEFT_TSAN
   base::sanitizer::switch_to_fiber(m->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
 }
 
-[[gnu::always_inline]] inline void announce_arrival([[maybe_unused]] void* fake_stack) noexcept {
-#if WEFT_ASAN
+[[gnu::always_inline]] inline void announce_arrival(void* fake_stack) noexcept {
   base::sanitizer::finish_switch(fake_stack, nullptr, nullptr);
-#endif
 }
 
 // The goroutine that ended on this machine before the switch.
@@ -76,14 +82,6 @@ void await_saved_slow(const goroutine* g) noexcept;
   m->dead_fiber = nullptr;
 #endif
 }
-
-#if WEFT_ASAN
-#define WEFT_FAKE_STACK(flow) (&(flow)->fake_stack)
-#define WEFT_FAKE_STACK_OF(flow) ((flow)->fake_stack)
-#else
-#define WEFT_FAKE_STACK(flow) nullptr
-#define WEFT_FAKE_STACK_OF(flow) nullptr
-#endif
 
 // Whether `next` can be switched to from a goroutine's stack. If it needs a stack and there is one,
 // it has it afterwards. One that is still busy leaving its last machine can not: two goroutines
@@ -96,6 +94,7 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
 }
 
 // Switches to `next`, which prepare_to_run() has accepted, leaving the caller in `from`.
+template <announce when = announce::if_needed>
 [[gnu::always_inline]] inline void switch_to(machine* m, arch::context* from, void** fake_stack,
                                              const arch::fp_control& current,
                                              goroutine* next) noexcept {
@@ -103,24 +102,26 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
   next->set_status(state::running);
   if (next->how == mode::parked || next->how == mode::bound) {
     if (!(current == next->fp)) next->fp.install();
-    announce_goroutine(fake_stack, next);
+    announce_goroutine<when>(fake_stack, next);
     arch::switch_context(from, &next->context);
   } else {
     next->how = mode::parked;  // how it will be resumed
-    announce_goroutine(fake_stack, next);
+    announce_goroutine<when>(fake_stack, next);
     arch::start_context(from, first_frame(next->stack), &goroutine_main, nullptr);
   }
 }
 
+template <announce when = announce::if_needed>
 [[gnu::always_inline]] inline void switch_to_scheduler(machine* m, arch::context* from,
                                                        void** fake_stack) noexcept {
   m->g = nullptr;
-  announce_scheduler(fake_stack, m);
+  announce_scheduler<when>(fake_stack, m);
   arch::switch_context(from, &m->scheduler);
 }
 
-// Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
-[[gnu::always_inline]] inline void leave_for(machine* m, goroutine* g, goroutine* next) noexcept {
+template <announce when>
+[[gnu::always_inline]] inline void leave_for_as(machine* m, goroutine* g,
+                                                goroutine* next) noexcept {
   save_thread_state(m, g);
   if (next != nullptr && !prepare_to_run(m, next)) [[unlikely]] {
     m->task = errand::run;
@@ -128,15 +129,26 @@ bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
     next = nullptr;
   }
   if (next != nullptr) {
-    switch_to(m, &g->context, WEFT_FAKE_STACK(g), g->fp, next);
+    switch_to<when>(m, &g->context, &g->fake_stack, g->fp, next);
   } else {
-    switch_to_scheduler(m, &g->context, WEFT_FAKE_STACK(g));
+    switch_to_scheduler<when>(m, &g->context, &g->fake_stack);
   }
   // Resumed, perhaps on another machine.
   machine* const here = this_machine();
-  announce_arrival(WEFT_FAKE_STACK_OF(g));
+  if constexpr (when == announce::if_needed) announce_arrival(g->fake_stack);
   bury_fiber(here);
   restore_thread_state(here, g);
+}
+
+// Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
+// Looks for AddressSanitizer once; the goroutine comes back on the path by which it left.
+void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept;
+[[gnu::always_inline]] inline void leave_for(machine* m, goroutine* g, goroutine* next) noexcept {
+  if (base::sanitizer::has_address()) [[unlikely]] {
+    leave_for_announced(m, g, next);
+  } else {
+    leave_for_as<announce::never>(m, g, next);
+  }
 }
 
 // Parks. Leaves the calling goroutine, which is already where it can be found, and runs others

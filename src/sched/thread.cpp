@@ -4,12 +4,16 @@
 #include "sched/parker.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
+#include "sched/stop.hpp"
+
+#include <atomic>
 
 namespace weft::sched {
 namespace {
 
 struct thread_record : goroutine {
   parker sleep;
+  std::atomic<bool> sleeps{false};  // relaxed: only the thread itself looks, in a handler
   thread_record() noexcept { how = mode::thread; }
 };
 
@@ -18,16 +22,47 @@ thread_record* record_of(goroutine* g) noexcept {
   return static_cast<thread_record*>(g);
 }
 
+// A thread that sleeps lies down for another time only in a signal handler.
+class asleep {
+ public:
+  explicit asleep(goroutine* g) noexcept : record_(*record_of(g)) {
+    if (record_.sleeps.load(std::memory_order_relaxed)) die_in_handler();
+    record_.sleeps.store(true, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  asleep(const asleep&) = delete;
+  asleep& operator=(const asleep&) = delete;
+  ~asleep() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    record_.sleeps.store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  thread_record& record_;
+};
+
+}  // namespace
+
+namespace {
+
+constinit thread_local thread_record* this_record = nullptr;  // null: not used yet
+
 }  // namespace
 
 goroutine* this_thread_record() noexcept {
+  if (this_record != nullptr) return this_record;
   thread_local thread_record record;
-  return &record;
+  return this_record = &record;
+}
+
+goroutine* renew_thread_record() noexcept {
+  return this_record = new thread_record;  // for good: the process exits
 }
 
 constinit thread_local simulation* current_simulation = nullptr;
 
 void wake_thread(goroutine* g) noexcept {
+  if (g->how == mode::stopped) return;
   if (g->how == mode::simulated) {
     if (simulation* const s = this_simulation()) return s->ready(g);
     base::fatal(
@@ -42,6 +77,8 @@ void wake_thread(goroutine* g) noexcept {
 // A thread is counted as asleep later, and as awake earlier, than it is: while its waker is about
 // to count, that one runs itself.
 void park_thread(goroutine* g) noexcept {
+  if (g->how == mode::paused) return run_until_ready(g);  // it ends the process
+  const asleep mark(g);
   record_of(g)->sleep.wait([] {
     the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);
     suspect_deadlock();
@@ -49,6 +86,7 @@ void park_thread(goroutine* g) noexcept {
 }
 
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept {
+  const asleep mark(g);
   return record_of(g)->sleep.wait_until(deadline_ns);
 }
 

@@ -14,26 +14,24 @@ namespace {
 
 constexpr std::size_t fan_out = 4;
 constexpr std::size_t first_capacity = 256;
+constexpr std::size_t spilled = SIZE_MAX;  // a timer's place: in the spill
 
 }  // namespace
 
-bool timer_heap::arm(timer& t, std::int64_t when_ns) noexcept {
+void timer_heap::arm(timer& t, std::int64_t when_ns) noexcept {
   const std::lock_guard hold(lock_);
   WEFT_ASSERT(t.place == 0);
-  if (size_ == capacity_ && !grow_locked()) return false;
   t.heap = this;
   t.when_ns = when_ns;
-  up_locked(size_++, {when_ns, &t});
+  insert_locked(t);
   publish_locked();
-  return true;
 }
 
 bool timer_heap::disarm(timer& t) noexcept {
   if (t.heap == nullptr) return false;
   const std::lock_guard hold(t.heap->lock_);
   if (t.place == 0) return false;
-  t.heap->remove_locked(t.place - 1);
-  t.place = 0;
+  t.heap->take_out_locked(t);
   t.heap->publish_locked();
   return true;
 }
@@ -42,37 +40,34 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   if (earliest_hint() > now_ns) return 0;
   const std::lock_guard hold(lock_);
   std::size_t fired = 0;
-  for (; size_ != 0 && entries_[0].when_ns <= now_ns; ++fired) {
-    timer* const t = entries_[0].what;
+  for (timer* t = first_locked(); t != nullptr && t->when_ns <= now_ns; t = first_locked()) {
+    take_out_locked(*t);
     if (t->period_ns > 0) {
       // Ticks that are long past are left out; those to come stay in step.
-      const std::int64_t late = now_ns - t->when_ns;
-      t->when_ns += (late / t->period_ns + 1) * t->period_ns;
-      down_locked(0, {t->when_ns, t});
-    } else {
-      remove_locked(0);
-      t->place = 0;
+      const std::int64_t rest = t->period_ns - (now_ns - t->when_ns) % t->period_ns;
+      t->when_ns = rest > base::never - now_ns ? base::never : now_ns + rest;
+      insert_locked(*t);
     }
     // The timer may be gone as soon as its owner runs, which it does only after disarm().
     t->fire(t);
+    ++fired;
   }
   publish_locked();
   return fired;
 }
 
 bool timer_heap::could_wake() noexcept {
+  const auto could = [](const timer* t) { return t->wakes == nullptr || t->wakes(t); };
   const std::lock_guard hold(lock_);
-  return std::any_of(entries_, entries_ + size_, [](const entry& e) {
-    return e.what->wakes == nullptr || e.what->wakes(e.what);
-  });
+  return std::any_of(entries_, entries_ + size_, [&](const entry& e) { return could(e.what); }) ||
+         spill_.any_of(could);
 }
 
 timer* timer_heap::drop_first() noexcept {
   const std::lock_guard hold(lock_);
-  if (size_ == 0) return nullptr;
-  timer* const t = entries_[0].what;
-  remove_locked(0);
-  t->place = 0;
+  timer* const t = first_locked();
+  if (t == nullptr) return nullptr;
+  take_out_locked(*t);
   publish_locked();
   return t;
 }
@@ -85,25 +80,55 @@ void timer_heap::clear() noexcept {
   }
   entries_ = nullptr;
   size_ = capacity_ = 0;
+  spill_.clear();
   publish_locked();
 }
 
+timer* timer_heap::first_locked() const noexcept {
+  timer* const t = size_ != 0 ? entries_[0].what : nullptr;
+  timer* const other = spill_.first();
+  if (other == nullptr) [[likely]]
+    return t;
+  return t == nullptr || other->when_ns < t->when_ns ? other : t;
+}
+
+void timer_heap::insert_locked(timer& t) noexcept {
+  if (size_ == capacity_ && !grow_locked()) [[unlikely]] {
+    t.place = spilled;
+    spill_.insert(t);
+    return;
+  }
+  up_locked(size_++, {t.when_ns, &t});
+}
+
+void timer_heap::take_out_locked(timer& t) noexcept {
+  if (t.place == spilled) [[unlikely]] {
+    spill_.remove(t);
+  } else {
+    remove_locked(t.place - 1);
+  }
+  t.place = 0;
+}
+
 bool timer_heap::grow_locked() noexcept {
-  const int saved = errno;
   const std::size_t capacity = capacity_ == 0 ? first_capacity : capacity_ * 2;
-  void* const memory =
-      capacity_ == 0
-          ? ::mmap(nullptr, capacity * sizeof(entry), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-          : ::mremap(entries_, capacity_ * sizeof(entry), capacity * sizeof(entry), MREMAP_MAYMOVE);
+  if (capacity > most_) return false;
+  const int saved = errno;
+  void* const memory = ::mmap(nullptr, capacity * sizeof(entry), PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory != MAP_FAILED) {
+    // To a timer without a handle its entry may be the only pointer.
+    base::sanitizer::register_root(memory, capacity * sizeof(entry));
+    std::copy_n(entries_, size_, static_cast<entry*>(memory));
+    if (capacity_ != 0) {
+      base::sanitizer::unregister_root(entries_, capacity_ * sizeof(entry));
+      ::munmap(entries_, capacity_ * sizeof(entry));
+    }
+    entries_ = static_cast<entry*>(memory);
+    capacity_ = capacity;
+  }
   errno = saved;
-  if (memory == MAP_FAILED) return false;
-  // A timer that nobody holds any more is kept by its entry alone.
-  if (capacity_ != 0) base::sanitizer::unregister_root(entries_, capacity_ * sizeof(entry));
-  base::sanitizer::register_root(memory, capacity * sizeof(entry));
-  entries_ = static_cast<entry*>(memory);
-  capacity_ = capacity;
-  return true;
+  return memory != MAP_FAILED;
 }
 
 void timer_heap::place_locked(std::size_t at, entry e) noexcept {
@@ -148,7 +173,8 @@ void timer_heap::remove_locked(std::size_t at) noexcept {
 }
 
 void timer_heap::publish_locked() noexcept {
-  const std::int64_t earliest = size_ == 0 ? base::never : entries_[0].when_ns;
+  const timer* const first = first_locked();
+  const std::int64_t earliest = first == nullptr ? base::never : first->when_ns;
   // relaxed: written under the lock only.
   if (earliest_.load(std::memory_order_relaxed) != earliest) {
     earliest_.store(earliest, base::hot_store_order);  // a store of [W1]

@@ -1,9 +1,13 @@
 // timers.hpp: things to do at a time. One 4-ary heap per processor, with its own lock, so that any
 // machine may run the timers of a processor that is busy, idle or retired.
 //
-// A timer is a small object of its user's, in at most one heap. It fires under the heap's lock; so
-// disarm(), which takes the lock too, returns only when the timer is neither armed nor firing, and
-// its memory may go. What fires must be short, inside the runtime and must not touch a heap.
+// A timer fires under its heap's lock; so disarm(), which takes the lock too, returns only when the
+// timer is neither armed nor firing, and its memory may go. What fires must be short, inside the
+// runtime and must not touch a heap.
+//
+// To arm a timer never fails: a goroutine that wants to sleep could do nothing about it. If there
+// is no memory for the heap to grow, what does not fit is kept in timer_spill.hpp, which needs
+// none.
 //
 // Memory order:
 //   earliest_ is a relaxed hint beside the lock: whoever arms a timer publishes it, and an idle
@@ -12,6 +16,7 @@
 
 #include "base/clock.hpp"
 #include "base/lock.hpp"
+#include "sched/timer_spill.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -19,22 +24,13 @@
 
 namespace weft::sched {
 
-class timer_heap;
-
-struct timer {
-  void (*fire)(timer*) noexcept = nullptr;
-  void* argument = nullptr;
-  bool (*wakes)(const timer*) noexcept = nullptr;  // whether anybody waits for it; null: yes
-  std::int64_t when_ns = 0;                        // guarded by the heap's lock while armed
-  std::int64_t period_ns = 0;  // immutable while armed; if not 0 it stays armed when it fires
-  std::size_t place = 0;       // guarded by the heap's lock: index in the heap plus 1; 0: not armed
-  timer_heap* heap = nullptr;  // set by arm()
-};
-
 class timer_heap {
  public:
-  // Returns: false if there is no memory to keep one more timer.
-  bool arm(timer& t, std::int64_t when_ns) noexcept;
+  timer_heap() = default;
+  // For tests: as if there were memory for so many timers only.
+  explicit timer_heap(std::size_t most) noexcept : most_(most) {}
+
+  void arm(timer& t, std::int64_t when_ns) noexcept;
 
   // Returns: true if the timer was taken out before it fired.
   static bool disarm(timer& t) noexcept;
@@ -60,6 +56,9 @@ class timer_heap {
     timer* what;
   };
 
+  timer* first_locked() const noexcept;
+  void insert_locked(timer& t) noexcept;
+  void take_out_locked(timer& t) noexcept;
   bool grow_locked() noexcept;
   void place_locked(std::size_t at, entry e) noexcept;
   void up_locked(std::size_t at, entry e) noexcept;
@@ -71,6 +70,8 @@ class timer_heap {
   entry* entries_ = nullptr;  // guarded by lock_; a mapping of its own
   std::size_t size_ = 0;      // guarded by lock_
   std::size_t capacity_ = 0;  // guarded by lock_
+  timer_spill spill_;         // guarded by lock_
+  const std::size_t most_ = SIZE_MAX;
   std::atomic<std::int64_t> earliest_{base::never};
 };
 

@@ -16,9 +16,11 @@ scheduler& sched = the_scheduler;
 constexpr std::int64_t call_ns = 20'000;
 constexpr std::int64_t still_ns = 100'000;
 constexpr std::int64_t still_burst_ns = 20'000;
+constexpr std::int64_t still_calm_ns = 1'000'000;
 constexpr std::int64_t burst_ns = 1'000'000;
 constexpr std::int64_t block_season_ns = 100'000'000;
-constexpr std::int64_t probe_gap_max_ns = 1'000'000;
+constexpr std::int64_t ask_gap_ns = 4'000'000;
+constexpr std::int64_t probe_gap_max_ns = 2'000'000;
 constexpr std::int64_t probe_gap_hog_ns = 2'000'000;
 constexpr std::int64_t unknown_still_ns = 2'000'000;  // without the kernel's word
 constexpr std::int64_t lend_ns = 1'000'000;
@@ -26,7 +28,7 @@ constexpr std::int64_t soon_ns = 100'000;
 constexpr std::int64_t overdue_ns = 1'000'000;
 constexpr std::int64_t rescue_ns = 2'000'000;
 constexpr std::int64_t unlooked_ns = 1'000'000;
-constexpr std::int64_t unrobbed_ns = 500'000;
+constexpr std::int64_t unrobbed_ns = 1'000'000;
 constexpr std::int64_t poll_window_ns = 300'000;
 constexpr std::int64_t poll_share = 2;
 constexpr std::int64_t poll_sleeps = 2;
@@ -44,12 +46,18 @@ void watch::again_at(std::int64_t when_ns) noexcept {
   out_.look_again_ns = std::min(out_.look_again_ns, when_ns);
 }
 
+// Calls block in these days.
+bool watch::is_season(std::int64_t now) const noexcept {
+  return now - last_block_ns_ < block_season_ns;
+}
+
 // It computes: look ever more rarely.
 void watch::delay_probe(sight& s, std::int64_t now) noexcept {
+  const std::int64_t least = is_season(now) ? still_ns : still_calm_ns;
   // One that has gone to sleep is looked at again soon.
   s.probe_gap_ns = s.sleeps >= 0 ? 2 * still_ns
                    : s.is_hog    ? probe_gap_hog_ns
-                                 : std::clamp(s.probe_gap_ns * 2, still_ns, probe_gap_max_ns);
+                                 : std::clamp(s.probe_gap_ns * 2, least, probe_gap_max_ns);
   s.probe_ns = now + s.probe_gap_ns;
 }
 
@@ -74,12 +82,14 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   const std::int64_t still = burst ? still_burst_ns : still_ns;
   if (now - s.since_ns < still) {
     // One that has just picked need not be looked at out of turn, for most pick again; unless calls
-    // have blocked of late, or it sleeps.
-    if (now != s.since_ns || now - last_block_ns_ < block_season_ns ||
-        base::activity_of(s.who->thread_id.load(std::memory_order_relaxed)) ==
-            base::thread_activity::sleeps) {
-      again_at(s.since_ns + still);
+    // have blocked of late, or it sleeps. To ask the kernel takes longer than the rest of the look.
+    bool is_suspect = now != s.since_ns || is_season(now);
+    if (!is_suspect && now - last_ask_ns_ >= ask_gap_ns) {
+      last_ask_ns_ = now;
+      is_suspect = base::activity_of(s.who->thread_id.load(std::memory_order_relaxed)) ==
+                   base::thread_activity::sleeps;
     }
+    if (is_suspect) again_at(s.since_ns + still);
     return false;
   }
   if (now < s.probe_ns) {
@@ -231,13 +241,9 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     s.calls = calls;
     s.calls_since_ns = now;
   }
-  if (somebody_is_free()) {
-    // Who is free comes for what waits here; if it does not, it may doze, or find no way to.
-    if (!has_work(p)) return;
-    if (now - s.since_ns < unrobbed_ns) return again_at(s.since_ns + unrobbed_ns);
-    wake_somebody();
-    if (now - s.since_ns < 2 * unrobbed_ns) return again_at(s.since_ns + 2 * unrobbed_ns);
-  }
+  // A machine that is free comes for what waits here, or is sent (idle_watch.hpp), unless it finds
+  // no way to.
+  if (somebody_is_free() && (!has_work(p) || now - s.since_ns < unrobbed_ns)) return;
   const bool inside = m->chair.inside_hint();
   const bool wanted = others_want(p);
   if (!inside && (wanted || work_waits_hint())) {

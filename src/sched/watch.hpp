@@ -2,13 +2,14 @@
 //
 // A look costs a few loads for each processor. A processor on which picks move is well; one on
 // which they do not is stuck with one goroutine, which computes, blocks, or runs in and out of the
-// runtime. If nobody else needs a processor, that is fine too, and if another processor is free
-// that one comes for what waits here; if it has not after 1 ms, or if none is free:
+// runtime. If no other goroutine needs a processor, that is fine too, and if another processor is
+// free that one comes for what waits here; if it has not after 1 ms, or if none is free:
 //
 //   after 20 us   in an announced call that is usually short         take the processor
 //   after 100 us  its thread's CPU clock stands still and the kernel says that it sleeps: take it.
 //                 The clock alone would also catch threads that wait for a core. Calls that block
-//                 come in bursts: within a millisecond of the last one the kernel's word is enough.
+//                 come in bursts: within a millisecond of the last one the kernel's word is enough,
+//                 and if none has blocked for 0.1 s the next look comes after a millisecond only.
 //   after 0.3 ms  it has used less than half of that and goes to sleep again and again: take it
 //   after 1 ms    a timer or an event has woken somebody: borrow the processor, of whoever has
 //                 computed longest. From one that has been paused before, at once
@@ -55,6 +56,7 @@ class watch {
   };
 
   void look_at(processor& p, sight& s, std::int64_t now) noexcept;
+  bool is_season(std::int64_t now) const noexcept;
   void delay_probe(sight& s, std::int64_t now) noexcept;
   bool seems_blocked(sight& s, std::int64_t now) noexcept;
   bool polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept;
@@ -68,6 +70,7 @@ class watch {
 
   outcome out_;
   std::int64_t last_block_ns_ = 0;  // when a thread was last found blocked
+  std::int64_t last_ask_ns_ = 0;    // when the kernel was last asked about one that had just picked
   processor* longest_ = nullptr;    // in this look: may lend, and has computed longest
   sight sights_[processors_max];
 };

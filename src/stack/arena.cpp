@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/sanitizer.hpp"
+#include "base/valgrind.hpp"
 #include "stack/reserve.hpp"
 
 #include <sys/mman.h>
@@ -104,6 +105,8 @@ void arena_table::unmap(arena& a) noexcept {
   const std::size_t stacks =
       a.stride.load(std::memory_order_relaxed) * a.slots.load(std::memory_order_relaxed);
   if (a.leak_root) base::sanitizer::unregister_root(base, stacks);
+  // Arenas of more than one stack stay, but for those of tests.
+  if (a.carved == 1) base::valgrind::unregister_stack(a.valgrind_name);
   a.base.store(nullptr, std::memory_order_relaxed);
   WEFT_CHECK(::munmap(base, a.mapped_bytes) == 0);
   --mapped_;
@@ -126,6 +129,7 @@ extent* arena_table::carve(arena& a, std::uint32_t n, std::uint8_t size_class) n
     e->top = base + stride * (i + 1) - ((a.index + i) % colours) * colour_bytes;
     e->arena = a.index;
     e->size_class = size_class;
+    a.valgrind_name = base::valgrind::register_stack(e->low, pages_of(*e).bytes);
   }
   a.carved += n;
   return records + first;

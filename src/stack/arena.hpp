@@ -37,12 +37,13 @@ struct arena {
   std::atomic<std::size_t> stride{0};
   std::atomic<extent*> records{nullptr};
   std::atomic<std::uint32_t> slots{0};
-  std::uint32_t carved = 0;      // grow lock: slots [0, carved) are stacks
-  std::uint32_t index = 0;       // where in the table this is
-  std::size_t mapped_bytes = 0;  // grow lock
-  bool leak_root = false;        // grow lock: the leak checker was told to search it
-  arena* next_unused = nullptr;  // grow lock
-  extent single;                 // the record of an arena with one slot
+  std::uint32_t carved = 0;          // grow lock: slots [0, carved) are stacks
+  std::uint32_t index = 0;           // where in the table this is
+  std::size_t mapped_bytes = 0;      // grow lock
+  bool leak_root = false;            // grow lock: the leak checker was told to search it
+  std::uintptr_t valgrind_name = 0;  // grow lock: of the last stack that was cut off
+  arena* next_unused = nullptr;      // grow lock
+  extent single;                     // the record of an arena with one slot
 };
 
 // What to cut into how many.

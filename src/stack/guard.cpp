@@ -3,10 +3,9 @@
 #include "base/check.hpp"
 #include "base/fatal.hpp"
 #include "base/sanitizer.hpp"
+#include "base/valgrind.hpp"
 #include "stack/reserve.hpp"
 
-#include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -45,12 +44,6 @@ bool is_unreadable(const std::byte* page) noexcept {
          errno == EFAULT;
 }
 
-// It falls over guard regions that it has not been told of.
-bool runs_under_valgrind() noexcept {
-  const char* const preloaded = std::getenv("LD_PRELOAD");
-  return preloaded != nullptr && std::strstr(preloaded, "/vgpreload_") != nullptr;
-}
-
 }  // namespace
 
 guard_kind guards::kind() noexcept {
@@ -60,8 +53,9 @@ guard_kind guards::kind() noexcept {
   if (wanted == base::guard_setting::automatic) wanted = base::env().guard;
   switch (wanted) {
     case base::guard_setting::automatic:
-      kind_ = base::sanitizer::active || runs_under_valgrind() ? guard_kind::mprotect
-                                                               : guard_kind::madvise;
+      // Leak checkers and valgrind fall over guard regions that they have not been told of.
+      kind_ = base::sanitizer::is_watched() || base::valgrind::is_here() ? guard_kind::mprotect
+                                                                         : guard_kind::madvise;
       break;
     case base::guard_setting::madvise:
       kind_ = guard_kind::madvise;

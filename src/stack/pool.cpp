@@ -16,7 +16,8 @@ namespace weft::stack {
 namespace {
 
 constexpr std::uint32_t first_slots = 64;
-constexpr std::uint32_t slots_max = base::sanitizer::active ? 64 : 32768;
+// The leak checker reads whole arenas, down to the last slot.
+std::uint32_t slots_max() noexcept { return base::sanitizer::is_watched() ? 64 : 32768; }
 constexpr std::uint32_t first_batch = 16;
 constexpr std::uint32_t batch_max = guard_batch_max;
 
@@ -114,7 +115,7 @@ arena* pool::map_arena_locked(std::uint8_t index, int& error) noexcept {
   if (a == nullptr) return nullptr;
   // From what was granted, not from what was asked for: a kernel that refuses once refuses again.
   const std::uint32_t granted = a->slots.load(std::memory_order_relaxed);  // relaxed: grow lock
-  c.next_slots = std::min(granted * 2, slots_within(arena_bytes_max, reserve, slots_max));
+  c.next_slots = std::min(granted * 2, slots_within(arena_bytes_max, reserve, slots_max()));
   return a;
 }
 

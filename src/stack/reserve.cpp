@@ -12,8 +12,10 @@ namespace weft::stack {
 
 namespace {
 
-constexpr std::size_t built_in_reserve =
-    base::sanitizer::active ? std::size_t{512} << 10 : std::size_t{256} << 10;
+// Instrumented frames are larger.
+std::size_t built_in_reserve() noexcept {
+  return base::sanitizer::is_watched() ? std::size_t{512} << 10 : std::size_t{256} << 10;
+}
 
 }  // namespace
 
@@ -22,7 +24,7 @@ std::size_t page_bytes() noexcept { return ::getauxval(AT_PAGESZ); }
 std::size_t default_reserve() noexcept {
   const std::size_t asked = base::env().stack_bytes;
   return round_to_pages(
-      std::clamp(asked != 0 ? asked : built_in_reserve, reserve_min, reserve_max));
+      std::clamp(asked != 0 ? asked : built_in_reserve(), reserve_min, reserve_max));
 }
 
 std::uint8_t class_of(std::size_t bytes, std::size_t default_bytes) noexcept {

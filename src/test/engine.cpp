@@ -160,7 +160,7 @@ void engine::bury(bool abandoned) {
 #endif
     const bool stopped = s->stands != standing::done;
     WEFT_CHECK(abandoned || !stopped);
-    if (stopped && s->begun && base::sanitizer::active) {
+    if (stopped && s->begun && base::sanitizer::is_watched()) {
       // What it holds would count as leaked if its stack were used for something else.
       yard.strands.push_back(std::move(s));
       continue;
@@ -207,7 +207,8 @@ void engine::admit(strand& s) {
   s.ready_since_ns = now_ns_;
   s.moved_at = steps_;
   s.set_status(sched::state::runnable);
-  // In the order of their indices, which is not that of their starts: timers prepare theirs.
+  // In the order of their indices, which is not that of their starts: between the making of one and
+  // its start there may be other steps.
   alive_.insert(std::upper_bound(alive_.begin(), alive_.end(), s.index, strand::comes_before), &s);
 }
 

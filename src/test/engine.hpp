@@ -43,6 +43,7 @@
 // A run that fails is abandoned: the host goes on and what the goroutines held is never destroyed.
 #pragma once
 
+#include "base/signal_stack.hpp"
 #include "sched/simulation.hpp"
 #include "test/chooser.hpp"
 #include "test/place_table.hpp"
@@ -212,6 +213,7 @@ class engine final : public sched::simulation, public state_source {
 
   // ---- sched::simulation ----
   sched::goroutine* take_record() override;
+  sched::goroutine* take_record_inside() noexcept override;
   void start(sched::goroutine* g) noexcept override;
   void drop(sched::goroutine* g) noexcept override;
   [[noreturn]] void exited() override;
@@ -381,6 +383,7 @@ class engine final : public sched::simulation, public state_source {
   std::string table() const;
   std::string roll_call() const;
 
+  const base::signal_stack alternate_;  // a goroutine of the run may overflow its stack
   engine_options options_;
   std::string replay_before_;
   std::string replay_after_;

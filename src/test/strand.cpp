@@ -31,6 +31,8 @@ goroutine* engine::take_record() {
   return new_strand();
 }
 
+goroutine* engine::take_record_inside() noexcept { return new_strand(); }
+
 void engine::start(goroutine* g) noexcept {
   strand& s = static_cast<strand&>(*g);
   if (clock_runs_) {  // a timer starts it: nobody who runs is its parent
@@ -136,13 +138,9 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
   from->saved_errno = errno;
   from->eh = *eh_;
   from->fp.capture();
-#if WEFT_ASAN
   const void* const low = s != nullptr ? static_cast<const void*>(s->stack->low) : host_low_;
   const std::size_t bytes = s != nullptr ? s->stack->bytes() : host_bytes_;
   base::sanitizer::start_switch(for_good ? nullptr : &from->fake_stack, low, bytes);
-#else
-  (void)for_good;
-#endif
 #if WEFT_TSAN
   if (fresh) give_fiber(*s);
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
@@ -160,7 +158,6 @@ void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
 
 // First thing on the stack that was switched to.
 void engine::arrive(goroutine* who) {
-#if WEFT_ASAN
   const void* low = nullptr;
   std::size_t bytes = 0;
   base::sanitizer::finish_switch(who != nullptr ? who->fake_stack : nullptr, &low, &bytes);
@@ -169,7 +166,6 @@ void engine::arrive(goroutine* who) {
     host_low_ = low;
     host_bytes_ = bytes;
   }
-#endif
   if (strand* const d = std::exchange(dead_, nullptr)) {
 #if WEFT_TSAN
     take_fiber(*d);

@@ -2,21 +2,16 @@
 // or a sanitizer's report, it prints the line that replays the run first (engine::last_words).
 #pragma once
 
-#include "base/signal_stack.hpp"
-
 namespace weft::test {
 
 // While it lives, this thread's simulations have last words. Faults and fatal() come by way of
-// sched/report.cpp; here is what else it takes: a stack to say them on, abort() and the sanitizers.
+// sched/report.cpp; here is what else it takes: abort() and the sanitizers.
 class witness {
  public:
   witness();
   witness(const witness&) = delete;
   witness& operator=(const witness&) = delete;
   ~witness();
-
- private:
-  base::signal_stack stack_;
 };
 
 }  // namespace weft::test

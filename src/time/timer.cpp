@@ -1,25 +1,43 @@
 // timer.cpp: timers and tickers on the heaps of the scheduler.
 //
-// A timer is armed in one heap at most; `lock_` keeps stops and resets apart. It has a reference of
-// its own while it is armed, because nobody may hold a handle any more. What fires runs under the
-// heap's lock, inside the runtime, where nothing may be freed: if that reference was the last one,
-// the timer is put aside, and whoever next makes or drops one frees it.
+// A timer is armed in one heap at most; `lock_` keeps stops and resets apart.
 //
 //   stop    disarm; then no value comes any more. Take back the one in the channel.
-//   reset   the same, and arm again.
+//   reset   stop, and arm again.
 //   fire    offer the time to the channel, which has room for one value: a tick that finds it full
-//           is dropped. Or start the goroutine that was prepared when the timer was armed: to make
-//           one needs memory.
+//           is dropped. Or start a goroutine that calls the function.
+//
+// Who keeps a timer. One with a channel is there to be heard: it has a reference for each handle,
+// and one for all handles on its channel together. With the last of them it is disarmed and freed,
+// for its channel cannot be read any more. One with a function has a reference of its own while it
+// is armed, which goes to the goroutine that calls. So nothing is freed by what fires: that runs
+// under the heap's lock, inside the runtime.
+//
+// A goroutine takes memory, and at its time there may be none. Then the timer waits in overdue_ for
+// the attendant, a goroutine that was prepared before, of which there is one for all timers; it
+// starts the others as soon as it can.
+//
+//     fire                              the attendant, when it has started all
+//     push the timer to overdue_        attendant_ = the next one
+//     take attendant_, if it is there   look at overdue_; if a timer is there, go on unless
+//     and start it                      attendant_ has been taken
 //
 // Locks: lock_, then the heap's. What fires takes the channel's, never lock_.
+//
+// Memory order:
+//   [T1] store-then-load between fire and the attendant, as above: seq_cst, so that one of them
+//        sees the other; and the attendant that takes a timer from overdue_ sees what was done with
+//        it.
 #include <weft/time.hpp>
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/inside.hpp"
 #include "sched/order.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
+#include "sched/stop.hpp"
 
 #include <weft/detail/task.hpp>
 
@@ -30,28 +48,33 @@
 
 namespace weft::detail {
 
-class timer_core : public sched::timer {
+class timer_core final : public sched::timer, public chan_owner {
  public:
-  explicit timer_core(chan_core* channel, std::unique_ptr<timer_function> f) noexcept
-      : channel_(channel), function_(std::move(f)) {
-    fire = function_ != nullptr ? &fire_function : &fire_channel;
-    wakes = function_ != nullptr ? nullptr : &is_waited_for;
+  timer_core() : channel_(chan_core::make_owned(1, chan_element<time_point>::shape, this)) {
+    fire = &fire_channel;
+    wakes = &is_waited_for;
+  }
+  explicit timer_core(std::unique_ptr<timer_function> f) noexcept : function_(std::move(f)) {
+    fire = &fire_function;
+    wakes = &could_wake;
   }
   timer_core(const timer_core&) = delete;
   timer_core& operator=(const timer_core&) = delete;
-  ~timer_core() {
-    if (prepared_ != nullptr) abort_start(prepared_);
-    if (channel_ != nullptr) channel_->release();
-  }
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   // In user mode only.
   void release() noexcept {
     // acq_rel: the last one sees what all others did.
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    if (channel_ == nullptr || silence()) delete this;
   }
 
-  chan_core* channel() const noexcept { return channel_; }
+  // Returns: null if it has none.
+  chan_core* take_channel() noexcept {
+    if (channel_ != nullptr && channel_->retain()) retain();
+    return channel_;
+  }
+  void channel_dropped() noexcept override { release(); }
 
   // Both at one instant, also beside each other. Return: whether it had not fired, or nobody had
   // received what it sent.
@@ -59,33 +82,56 @@ class timer_core : public sched::timer {
   bool reset(std::int64_t delay_ns, std::int64_t period) { return change(true, delay_ns, period); }
   void start(std::int64_t delay_ns, std::int64_t period) { (void)change(true, delay_ns, period); }
 
-  static void free_put_aside() noexcept {
-    timer_core* t = put_aside_.exchange(nullptr, std::memory_order_acquire);  // [T1]
-    while (t != nullptr) delete std::exchange(t, t->next_put_aside_);
-  }
-
  private:
   using time_point = clock::time_point;
 
+  ~timer_core() {
+    if (channel_ != nullptr) channel_->destroy();
+  }
+
   static bool is_waited_for(const sched::timer* t) noexcept {
-    return static_cast<const timer_core*>(t)->channel_->is_received_from_hint();
+    chan_core* const c = static_cast<const timer_core*>(t)->channel_;
+    return c->is_received_from_hint() && (!process_exits() || c->is_received_from_inside());
+  }
+
+  static bool could_wake(const sched::timer* t) noexcept {
+    return may_call(t) &&
+           (!process_exits() || static_cast<const timer_core*>(t)->function_->is_heard());
+  }
+
+  // Whether its function is still to be called: what was set before the process began to exit is
+  // not, for the objects that it uses may have been destroyed.
+  static bool may_call(const sched::timer* t) noexcept {
+    const auto* const self = static_cast<const timer_core*>(t);
+    return !process_exits() || self->exits_ || self->function_->may_outlive_statics();
+  }
+  static bool process_exits() noexcept {
+    return sched::the_scheduler.stopping.load(std::memory_order_relaxed);
   }
 
   // Runs under the heap's lock, inside.
   static void fire_channel(sched::timer* t) noexcept {
-    auto* const self = static_cast<timer_core*>(t);
     time_point now = time_point(std::chrono::nanoseconds(clock_now_ns()));
-    {
-      const sched::firing mark;
-      self->channel_->offer_inside(&now);
-    }
-    if (self->period_ns == 0) self->release_inside();
+    const sched::firing mark;
+    static_cast<timer_core*>(t)->channel_->offer_inside(&now);
   }
 
   // The same. The timer's own reference goes to the goroutine.
   static void fire_function(sched::timer* t) noexcept {
     auto* const self = static_cast<timer_core*>(t);
-    commit_start_inside(std::exchange(self->prepared_, nullptr), &invoke_in_place<call_task>);
+    if (!may_call(self)) {
+      self->push_overdue();  // for good
+    } else if (!self->function_->claim()) {
+      // Its owner (a context) is being destroyed, and about to stop it.
+      [[maybe_unused]] const std::uint32_t before =
+          self->references_.fetch_sub(1, std::memory_order_acq_rel);
+      WEFT_ASSERT(before > 1);
+    } else if (goroutine* const g = begin_start_inside()) {
+      ::new (task_storage(g)) call_task(caller{self});  // nothing to destroy
+      commit_start_inside(g, &invoke_in_place<call_task>);
+    } else {
+      self->wait_for_attendant();
+    }
   }
 
   struct caller {
@@ -102,11 +148,73 @@ class timer_core : public sched::timer {
   };
   using call_task = task<caller>;
 
-  goroutine* prepare() {
-    goroutine* const g = begin_start(start_as::child);
-    ::new (task_storage(g)) call_task(caller{this});  // nothing to destroy
-    return g;
+  // ---- When there is no memory for a goroutine ----
+
+  void push_overdue() noexcept {
+    next_overdue_ = overdue_.load(std::memory_order_relaxed);  // re-checked by the exchange
+    while (!overdue_.compare_exchange_weak(next_overdue_, this, std::memory_order_seq_cst,  // [T1]
+                                           std::memory_order_relaxed)) {
+    }
   }
+  void wait_for_attendant() noexcept {
+    push_overdue();
+    if (goroutine* const g = attendant_.exchange(nullptr, std::memory_order_seq_cst)) {  // [T1]
+      commit_start_inside(g, &invoke_in_place<attend_task>);
+    }
+  }
+
+  // What the attendant does. Waits until there is memory.
+  struct attendance {
+    void operator()() const {
+      for (;;) {
+        timer_core* t = overdue_.exchange(nullptr, std::memory_order_seq_cst);  // [T1]
+        while (t != nullptr) {
+          timer_core* const first = std::exchange(t, t->next_overdue_);
+          if (may_call(first)) start_when_possible(caller{first});
+        }
+        goroutine* const next = begin_when_possible();
+        ::new (task_storage(next)) attend_task(attendance{});
+        attendant_.store(next, std::memory_order_seq_cst);                // [T1]
+        if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;  // [T1]
+        goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst);
+        if (same == nullptr) return;
+        abort_start(same);
+      }
+    }
+  };
+  using attend_task = task<attendance>;
+
+  static goroutine* begin_when_possible() {
+    for (;;) {
+      try {
+        return begin_start(start_as::child);
+      } catch (...) {
+        this_goroutine::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+  static void start_when_possible(caller c) {
+    goroutine* const g = begin_when_possible();
+    ::new (task_storage(g)) call_task(c);
+    commit_start(g, &invoke_in_place<call_task>);
+  }
+
+  // Throws: std::system_error if there is no memory for it.
+  static void prepare_attendant() {
+    if (has_attendant_.load(std::memory_order_relaxed)) return;
+    goroutine* const g = begin_start(start_as::child);
+    ::new (task_storage(g)) attend_task(attendance{});
+    // relaxed: what it stands for is ordered by attendant_.
+    if (has_attendant_.exchange(true, std::memory_order_relaxed)) return abort_start(g);
+    attendant_.store(g, std::memory_order_seq_cst);                   // [T1]
+    if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;  // [T1]
+    // Another thread's timer has fired meanwhile, and found no attendant.
+    if (goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst)) {
+      commit_start(same, &invoke_in_place<attend_task>);
+    }
+  }
+
+  // ---- Changes ----
 
   bool change(bool starts, std::int64_t delay_ns, std::int64_t period) {
     const void* const ordered_by = channel_ != nullptr ? static_cast<void*>(channel_) : this;
@@ -116,84 +224,74 @@ class timer_core : public sched::timer {
           "weft::timer: one that was made in bubble() or explore() (weft/test.hpp) is used outside "
           "of it");
     }
-    free_put_aside();
-    goroutine* spare = starts && function_ != nullptr ? prepare() : nullptr;
+    const bool calls = function_ != nullptr;
+    if (starts && calls && !simulated_) prepare_attendant();
     if (starts) {
       // What was done before is seen by whoever it wakes.
       observe(touch::release, ordered_by, "start timer");
-      retain();
+      if (calls) retain();
     } else {
       observe(touch::arrive, ordered_by, "stop timer");
     }
     const std::int64_t when = starts ? deadline_after(delay_ns) : 0;
     bool was_armed = false;
     bool had_value = false;
-    bool armed = true;
     sched::inside in;
     {
       const std::lock_guard hold(lock_);
       was_armed = sched::timer_heap::disarm(*this);
       had_value = channel_ != nullptr && channel_->take_back_inside();
       period_ns = period;
-      if (!starts) {
-        spare = std::exchange(prepared_, nullptr);  // null if it has fired
-      } else {
-        if (prepared_ == nullptr) prepared_ = std::exchange(spare, nullptr);
-        armed = sched::arm_timer(*this, when);
-      }
+      exits_ = process_exits() && sched::runs_at_exit();
+      if (starts) sched::arm_timer(*this, when);
     }
     in.leave();
     if (starts && sched::this_machine() == nullptr) sched::keep_time();  // everybody may be asleep
-    if (spare != nullptr) abort_start(spare);
-    if (was_armed) release();
-    if (!armed) {
-      release();
-      throw std::bad_alloc();
-    }
+    if (was_armed && calls) release();
     return was_armed || had_value;
   }
 
-  void release_inside() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    next_put_aside_ = put_aside_.load(std::memory_order_relaxed);  // re-checked by the exchange
-    while (!put_aside_.compare_exchange_weak(next_put_aside_, this, std::memory_order_release,
-                                             std::memory_order_relaxed)) {  // [T1]
+  // No handle is left, on it or on its channel. Returns: whether it may be freed.
+  bool silence() noexcept {
+    if (sched::is_forked_child()) return false;  // there is no runtime, and nothing fires
+    if (simulated_) {
+      // The heap may have gone with its simulation, which has taken everything out of it before.
+      if (place == 0) return true;
+      if (sched::this_simulation() == nullptr) return false;  // the simulation goes on elsewhere
     }
+    sched::inside in;
+    sched::timer_heap::disarm(*this);
+    in.leave();
+    return true;
   }
 
-  // [T1] whoever puts a timer aside -> whoever frees it: all that was done with it.
-  static constinit std::atomic<timer_core*> put_aside_;
+  static constinit std::atomic<timer_core*> overdue_;   // [T1] linked by next_overdue_
+  static constinit std::atomic<goroutine*> attendant_;  // [T1] null: it runs, or there is none
+  static constinit std::atomic<bool> has_attendant_;
 
   const bool simulated_ = sched::this_simulation() != nullptr;  // its heap is of one
   base::spin_lock lock_;
   std::atomic<std::uint32_t> references_{1};
-  chan_core* const channel_;                        // null: it calls a function
+  chan_core* const channel_ = nullptr;              // null: it calls a function
   const std::unique_ptr<timer_function> function_;  // null: it has a channel
-  goroutine* prepared_ = nullptr;                   // guarded by lock_; while armed, by the heap's
-  timer_core* next_put_aside_ = nullptr;
+  bool exits_ = false;  // runs_at_exit() when it was set; guarded by lock_, and by the heap's
+  timer_core* next_overdue_ = nullptr;
 };
 
-constinit std::atomic<timer_core*> timer_core::put_aside_{nullptr};
+constinit std::atomic<timer_core*> timer_core::overdue_{nullptr};
+constinit std::atomic<goroutine*> timer_core::attendant_{nullptr};
+constinit std::atomic<bool> timer_core::has_attendant_{false};
 
 void throw_bad_period() { throw std::invalid_argument("weft::ticker: the period is not positive"); }
 
 timer_ref timer_ref::make(std::int64_t delay_ns, std::int64_t period_ns) {
-  chan_core* const channel = chan_core::make(1, chan_element<clock::time_point>::shape);
-  channel->forgo_bias();  // timers offer from inside the runtime
-  timer_core* core = nullptr;
-  try {
-    core = new timer_core(channel, nullptr);
-  } catch (...) {
-    channel->release();
-    throw;
-  }
-  timer_ref ref(core);
-  core->start(delay_ns, period_ns);
+  timer_ref ref(new timer_core);
+  ref.core_->start(delay_ns, period_ns);
   return ref;
 }
 
 timer_ref timer_ref::make(std::int64_t delay_ns, std::unique_ptr<timer_function> f) {
-  timer_ref ref(new timer_core(nullptr, std::move(f)));
+  timer_ref ref(new timer_core(std::move(f)));
   ref.core_->start(delay_ns, 0);
   return ref;
 }
@@ -203,20 +301,19 @@ timer_ref::timer_ref(const timer_ref& other) noexcept : core_(other.core_) {
 }
 
 timer_ref::~timer_ref() {
-  if (core_ == nullptr) return;
-  core_->release();
-  timer_core::free_put_aside();
+  if (core_ != nullptr) core_->release();
 }
 
 chan_ref timer_ref::channel() const noexcept {
-  chan_core* const c = core_ != nullptr ? core_->channel() : nullptr;
-  if (c != nullptr) c->retain();
-  return chan_ref(c);
+  return chan_ref(core_ != nullptr ? core_->take_channel() : nullptr);
 }
 
 bool timer_ref::stop() const { return core_ != nullptr && core_->stop(); }
 
 bool timer_ref::reset(std::int64_t delay_ns, std::int64_t period_ns) const {
+  if (core_ == nullptr) {
+    throw std::logic_error("weft::timer, ticker: reset() of one that was moved from");
+  }
   return core_->reset(delay_ns, period_ns);
 }
 

@@ -18,6 +18,11 @@ weft::wait_group never;
 [[gnu::noinline]] void throw_from_here(std::string_view what) {
   if (what == "int") throw 42;
   if (what == "long") throw order_rejected(std::string(3000, 'x') + "the end of what()");
+  if (what == "control") {
+    throw order_rejected(
+        "red\x1b[31m\nline two\t\xff caf\xc3\xa9 \xc2\x9b"
+        "2J");
+  }
   throw order_rejected("too many apples");
 }
 
@@ -45,6 +50,8 @@ weft::wait_group never;
     weft::go({.name = "order desk"}, [how] { place_order(how); });
   } else if (how == "large_stack") {
     weft::go({.name = "order desk", .stack_size = 1 << 20}, [how] { place_order(how); });
+  } else if (how == "control") {
+    weft::go({.name = "desk\a"}, [how] { place_order(how); });
   } else if (how == "long_name") {
     const std::string name = std::string(3000, 'n') + "the end of the name";
     weft::go({.name = name}, [how] { place_order(how); });

@@ -1,18 +1,15 @@
 // sandboxed_membarrier.cpp: a process that enters a sandbox when it already uses goroutines. The
 // sandbox refuses membarrier, which the runtime relied on until then. The process must say so and
 // end, or go on with locks that still let in one at a time; it prints what became of it.
+#include "sandbox.hpp"
+
 #include <weft/weft.hpp>
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,21 +21,11 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-// For all threads of the process, from now on.
 void refuse_membarrier() {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{std::size(program), program};
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-  if (::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) {
-    std::printf("no sandbox\n");
-    std::fflush(stdout);
-    std::_Exit(0);
-  }
+  if (weft::test::refuse_call(SYS_membarrier, EPERM)) return;
+  std::printf("no sandbox\n");
+  std::fflush(stdout);
+  std::_Exit(0);
 }
 
 // Memory that is in no cache: a store to it stays in the core's buffer for long, and with it those

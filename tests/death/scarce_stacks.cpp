@@ -6,20 +6,17 @@
 //   forget   the same as gate, started by a plain thread
 //   long     those that have a stack keep it for six seconds
 //   locked   as gate, beside goroutines that are locked to their threads
+#include "scarce_address_space.hpp"
 #include "sched/scheduler.hpp"
 #include "thread_hop.hpp"
 
 #include <weft/weft.hpp>
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <new>
 #include <string_view>
 #include <system_error>
@@ -31,27 +28,6 @@ using namespace std::chrono_literals;
 constexpr int wanted = 3000;
 std::atomic<int> running{0};
 std::atomic<int> finished{0};
-
-// Allows `bytes` of address space more than there is now, as long as it lives: at the end of the
-// process a leak checker needs some for itself.
-class scarce_address_space {
- public:
-  explicit scarce_address_space(std::size_t bytes) {
-    std::ifstream statm("/proc/self/statm");
-    std::size_t pages = 0;
-    statm >> pages;
-    if (::getrlimit(RLIMIT_AS, &before_) != 0) std::abort();
-    rlimit limit = before_;
-    limit.rlim_cur = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) + bytes;
-    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::abort();
-  }
-  scarce_address_space(const scarce_address_space&) = delete;
-  scarce_address_space& operator=(const scarce_address_space&) = delete;
-  ~scarce_address_space() { ::setrlimit(RLIMIT_AS, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 bool shortage() {
   return weft::sched::the_scheduler.stack_shortage.load(std::memory_order_relaxed);
@@ -181,7 +157,7 @@ int main(int argc, char** argv) {
     }
     all.wait();
   });
-  const scarce_address_space scarce(std::size_t{200} << 20);
+  const weft::test::scarce_address_space scarce(std::size_t{200} << 20);
   int started = 0;
   if (how == "forget") {
     started = body(how);

@@ -1,6 +1,9 @@
 // stack_overflow.cpp <stack size, 0: the default>: a goroutine recurses without end.
 // stack_overflow.cpp frame: a goroutine enters a function with a frame larger than its stack.
 // stack_overflow.cpp main: so does main, which has more.
+// stack_overflow.cpp bubble, bubble_started, bubble_in_run: one in a bubble recurses; before the
+// runtime has started, after that, and in a goroutine.
+#include <weft/test.hpp>
 #include <weft/weft.hpp>
 
 #include <cstdlib>
@@ -29,6 +32,16 @@ volatile int depth = 0;
   return buffer[0];
 }
 
+void overflow_in_a_bubble() {
+  weft::test::bubble([] {
+    weft::go({.name = "recursive"}, [] {
+      volatile int zero = 0;
+      (void)recurse_without_end(&zero);
+    });
+    weft::this_goroutine::yield();
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,6 +54,9 @@ int main(int argc, char** argv) {
       other.wait();
     });
   }
+  if (how == "bubble_started") weft::run([] {});
+  if (how == "bubble_in_run") weft::run(&overflow_in_a_bubble);
+  if (how.starts_with("bubble")) overflow_in_a_bubble();
   const std::size_t bytes = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 0;
   return weft::run([&] {
     weft::wait_group never;

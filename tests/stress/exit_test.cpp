@@ -1,6 +1,7 @@
 // The process ends while everything runs: exit() must come back from stopping the machines,
 // whatever they were doing, and static objects must not be used after their destruction.
 #include "base/random.hpp"
+#include "child_process.hpp"
 #include "eventually.hpp"
 #include "stress_watchdog.hpp"
 
@@ -130,6 +131,40 @@ INSTANTIATE_TEST_SUITE_P(from, process_exit,
                          [](const auto& of) {
                            return of.param == exits::goroutine ? "a_goroutine" : "the_main_thread";
                          });
+
+// What destructors and handlers wait for, each many times over: whatever the others were doing when
+// they were stopped, the process goes on to its end.
+void expect_ends(const std::string& program, const std::vector<std::string>& arguments,
+                 const std::string& says) {
+  for (int i = 0; i < test::scaled(20, 3); ++i) {
+    const test::child_result r =
+        test::run_program(program, {.arguments = arguments, .patience = 20s});
+    ASSERT_EQ(r.status, 7) << program << ", the " << i << "th time\n" << r;
+    ASSERT_TRUE(r.says(says)) << program << ", the " << i << "th time\n" << r;
+  }
+}
+
+TEST(exit_waits, end_every_time) {
+  for (const char* const how : {"return", "atexit", "inside"}) {
+    for (const char* const what : {"run", "go", "after", "sleep", "yield"}) {
+      expect_ends("exit_waits", {what, how}, "");
+    }
+    for (const char* const what : {"group", "wait_group", "future", "receive"}) {
+      expect_ends("exit_waits", {what, how}, "weft: exit: gave up a wait (");
+    }
+  }
+}
+
+TEST(exit_in_library, ends_every_time) {
+  for (const char* const how : {"printf", "malloc", "throw", "local_time"}) {
+    expect_ends("exit_in_library", {how}, "exited");
+#if WEFT_CAN_LINK_STATICALLY
+    expect_ends("exit_in_library_static", {how}, "exited");
+#endif
+  }
+}
+
+TEST(exit_own_allocator, ends_every_time) { expect_ends("exit_own_allocator", {}, "exited"); }
 
 }  // namespace
 }  // namespace weft

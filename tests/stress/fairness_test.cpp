@@ -247,6 +247,22 @@ class fairness : public test::stress_test {
     test::expect_in_time(test::lateness(echoes), test::lateness(naps), limits);
   }
 
+  // Yields for `time`, computing for `turn` in between. Returns: the waits of more than a
+  // millisecond. Requires: a goroutine calls it.
+  static std::vector<steady::duration> long_waits(steady::duration time,
+                                                  steady::duration turn = 0ns) {
+    std::vector<steady::duration> waits;
+    const auto begin = steady::now();
+    for (auto last = begin; last - begin < time;) {
+      compute_for(turn);
+      this_goroutine::yield();
+      const auto now = steady::now();
+      if (now - last > 1ms) waits.push_back(now - last);
+      last = now;
+    }
+    return waits;
+  }
+
   // Expects that no wait was longer than `limit` and what the machine's noise adds, but for two
   // that may be the machine's own (lateness.hpp).
   static void expect_waits_within(steady::duration limit, std::vector<steady::duration> waits,
@@ -257,6 +273,9 @@ class fairness : public test::stress_test {
     EXPECT_LE(late.third_worst, slowness * limit + 2 * noise.worst());
   }
 };
+
+// Tests that take too long for `make test`.
+class fairness_soak : public fairness {};
 
 // ------------------------------------------------------------------------------ equal progress
 
@@ -293,7 +312,7 @@ progress progress_of_equals(int n, steady::duration turn) {
 
 // Equals that do not get equal shares: requests that came at the same time are served seconds
 // apart, and some not at all.
-TEST_F(fairness, equals_make_equal_progress) {
+TEST_F(fairness_soak, equals_make_equal_progress) {
   for (const int procs : {1, 2, 4}) {
     max_procs(procs);
     for (const int n : {3, 10, scaled(200, 50), scaled(1000, 100)}) {
@@ -376,7 +395,7 @@ TEST_F(fairness, pairs_of_different_grain_get_comparable_time) {
 
 // Hogs that cannot be stopped because too many are: all of them have their turn, and still no more
 // compute at a time than there are processors, then and when most have gone.
-TEST_F(fairness, hogs_beyond_those_that_can_be_paused) {
+TEST_F(fairness_soak, hogs_beyond_those_that_can_be_paused) {
   constexpr int n = scaled(400, 40);
   max_procs(1);
   crowd some;
@@ -447,6 +466,30 @@ TEST_F(fairness, a_new_goroutine_runs_within_ten_turns_of_others) {
 
 // A sleeper whose time has come queues behind everybody who yields: timeouts, heartbeats and rate
 // limits are late by the length of the queue.
+// New goroutines that each start the next one and end: the newest of them goes first, and those
+// that have not begun must get their turn all the same. More of them than a ring holds.
+TEST_F(fairness, those_that_start_their_successors_let_others_begin) {
+  max_procs(1);
+  constexpr std::size_t chains = 400;
+  std::vector<steady::time_point> seen(chains, steady::now());
+  std::vector<steady::duration> waits(chains, steady::duration(0));
+  std::atomic<bool> over{false};
+  wait_group all;
+  std::function<void(std::size_t)> step = [&](std::size_t i) {
+    const steady::time_point now = steady::now();
+    waits[i] = std::max(waits[i], now - std::exchange(seen[i], now));
+    if (!over.load(std::memory_order_relaxed)) all.go([&step, i] { step(i); });
+  };
+  const noise_meter noise;
+  for (std::size_t i = 0; i < chains; ++i) all.go([&step, i] { step(i); });
+  std::this_thread::sleep_for(2s);
+  over = true;
+  all.wait();
+  // Those that never had a turn have had it by now.
+  const steady::duration longest = std::ranges::max(waits);
+  EXPECT_LE(longest, slowness * 1s + 2 * noise.worst()) << in_us(longest) << " us";
+}
+
 TEST_F(fairness, a_sleeper_wakes_in_time_beside_many_that_yield) {
   expect_beat_beside([](crowd& c) { c.add_yielders(scaled(1000, 100), 100us); },
                      {.median = 5ms, .p99 = 20ms, .worst = 40ms});
@@ -464,7 +507,7 @@ TEST_F(fairness, a_sleeper_wakes_in_time_beside_pairs) {
 }
 
 // Nobody asks hogs for a turn but the runtime.
-TEST_F(fairness, a_sleeper_wakes_in_time_beside_hogs) {
+TEST_F(fairness_soak, a_sleeper_wakes_in_time_beside_hogs) {
   for (const int hogs : {2, scaled(100, 10), scaled(500, 20)}) {
     SCOPED_TRACE(std::to_string(hogs) + " hogs");
     expect_beat_beside([hogs](crowd& c) { c.add_hogs(hogs); },
@@ -527,15 +570,7 @@ TEST_F(fairness, a_pair_shares_one_slice) {
   crowd pair;
   pair.add_pairs(1, 5ms);
   std::vector<steady::duration> waits;
-  run([&] {
-    const auto begin = steady::now();
-    for (auto last = begin; last - begin < 700ms;) {
-      this_goroutine::yield();
-      const auto now = steady::now();
-      if (now - last > 1ms) waits.push_back(now - last);
-      last = now;
-    }
-  });
+  run([&] { waits = long_waits(700ms); });
   expect_waits_within(30ms, waits, noise);
 }
 
@@ -561,13 +596,7 @@ TEST_F(fairness, a_ring_shares_one_slice) {
   std::vector<steady::duration> waits;
   run([&] {
     channels[0].send(1);
-    const auto begin = steady::now();
-    for (auto last = begin; last - begin < 700ms;) {
-      this_goroutine::yield();
-      const auto now = steady::now();
-      if (now - last > 1ms) waits.push_back(now - last);
-      last = now;
-    }
+    waits = long_waits(700ms);
   });
   stop = true;
   all.wait();
@@ -586,16 +615,7 @@ TEST_F(fairness, one_that_polls_with_short_sleeps_does_not_keep_its_processor) {
     while (!stop) ::usleep(50);
   });
   std::vector<steady::duration> waits;
-  run([&] {
-    const auto begin = steady::now();
-    for (auto last = begin; last - begin < 1500ms;) {
-      compute_for(20us);
-      this_goroutine::yield();
-      const auto now = steady::now();
-      if (now - last > 1ms) waits.push_back(now - last);
-      last = now;
-    }
-  });
+  run([&] { waits = long_waits(1500ms, 20us); });
   stop = true;
   all.wait();
   expect_waits_within(45ms, waits, noise);

@@ -8,10 +8,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <pthread.h>
 #include <thread>
 #include <vector>
 
@@ -191,6 +193,56 @@ TEST_F(talk, selects_meet_selects) {
     all.join();
     EXPECT_EQ(sent, received + c[2].size());
   });
+}
+
+// A channel with a value that is closed and then emptied is never both open and empty. What does
+// not wait looks at its state word by word: signals hold it up between two of them.
+TEST_F(talk, a_receive_that_does_not_wait_never_misses_a_close) {
+  struct sigaction action{};
+  struct sigaction before{};
+  action.sa_handler = [](int) {
+    const auto end = std::chrono::steady_clock::now() + 20us;
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  };
+  ::sigaction(SIGUSR1, &action, &before);
+  std::atomic<long> asked{0};
+  std::atomic<long> answered{0};
+  std::atomic<bool> over{false};
+  std::atomic<long> missed{0};
+  std::optional<chan<int>> c;
+  std::thread receiver([&] {
+    for (long n = 1;; ++n) {
+      while (asked.load(std::memory_order_acquire) < n) {
+        if (over) return;
+      }
+      const auto v = c->try_recv();
+      if (!v && v.error() != chan_status::closed) ++missed;
+      answered.store(n, std::memory_order_release);
+    }
+  });
+  std::thread disturber([&, who = receiver.native_handle()] {
+    while (!over) {
+      ::pthread_kill(who, SIGUSR1);
+      std::this_thread::sleep_for(20us);
+    }
+  });
+  const auto end = std::chrono::steady_clock::now() + 1s;
+  for (long n = 1; std::chrono::steady_clock::now() < end; ++n) {
+    c.emplace(1);
+    c->send(1);
+    asked.store(n, std::memory_order_release);
+    for (long i = n % 60; i != 0; --i) asm volatile("");
+    c->close();
+    c->recv();
+    while (answered.load(std::memory_order_acquire) != n) {
+    }
+  }
+  over = true;
+  disturber.join();
+  receiver.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(missed, 0);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 """Makes a random program for the torture machine: SEED -> a table on standard output.
 
 The same seed always gives the same table. table.md says what a line means. Sizes are drawn so that a
-program takes about half a second, and so that most programs let everybody have several turns in
-that time: a table in which a turn of everybody takes longer than the program says little, because
-then the longest wait is the length of the program, whoever schedules.
+program takes about half a second, and so that in most programs every goroutine has several turns in
+that time: a table in which a round of turns takes longer than the program says little, because then
+the longest wait is the length of the program with any scheduler.
 """
 
 import math
@@ -13,7 +13,7 @@ import sys
 
 SLICE_US = 10_000
 CORES = 2  # what sizes are drawn for; a machine with more cores has an easier time
-ROUND_US = 150_000  # what one turn of everybody may take in most programs
+ROUND_US = 150_000  # what one turn of every goroutine may take in most programs
 COLLAPSE = 0.1  # how often a group is drawn without that limit
 
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <optional>
 #include <stdexcept>
@@ -276,6 +277,18 @@ TEST(bubble, what_is_due_comes_beside_those_who_yield) {
     const auto f = weft::after_func(0s, [&] { called = true; });
     while (!called) weft::this_goroutine::yield();
   });
+}
+
+// A signal comes from outside, from where a bubble's channels and contexts cannot be used.
+TEST(bubble, no_signals_come_in) {
+  bubble([] {
+    EXPECT_THROW(weft::os::notify(weft::chan<int>(1), {SIGUSR1}), std::logic_error);
+    EXPECT_THROW((void)weft::os::notify_context(weft::context::background(), {SIGUSR1}),
+                 std::logic_error);
+  });
+  weft::chan<int> escaped(nullptr);
+  bubble([&] { escaped = weft::chan<int>(1); });
+  EXPECT_THROW(weft::os::notify(escaped, {SIGUSR1}), std::logic_error);
 }
 
 }  // namespace

@@ -47,6 +47,81 @@ TEST(chan, holds_as_many_values_as_its_capacity) {
   }
 }
 
+// One message to several channels: a caller that sends an lvalue still has it afterwards, by
+// whatever form of send, and whether it was sent or not.
+TEST(chan, an_lvalue_is_copied_and_an_rvalue_moved_only_if_sent) {
+  const std::string text(100, 'm');
+  const auto ctx = weft::with_cancel(weft::context::background()).ctx;
+  const chan<std::string> c(3);
+  const weft::sender<std::string> s = c;
+  std::string m = text;
+  c.send(m);
+  EXPECT_EQ(c.try_send(m), chan_status::ok);
+  EXPECT_FALSE(c.send(ctx, m));
+  EXPECT_EQ(m, text);
+  EXPECT_EQ(c.try_send(m), chan_status::full);
+  EXPECT_EQ(c.try_send(std::move(m)), chan_status::full);
+  EXPECT_EQ(m, text) << "not sent";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.recv(), text);
+  EXPECT_EQ(s.try_send(m), chan_status::ok);
+  EXPECT_FALSE(s.send(ctx, m));
+  EXPECT_EQ(weft::select(weft::send(s, m)), 0u);
+  EXPECT_EQ(m, text);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(c.recv(), text);
+  EXPECT_EQ(s.try_send(std::move(m)), chan_status::ok);
+  EXPECT_TRUE(m.empty());
+  m = text;
+  EXPECT_FALSE(s.send(ctx, std::move(m)));
+  EXPECT_TRUE(m.empty());
+  const chan<std::unique_ptr<int>> owners(1);  // there is no copy to be made
+  auto one = std::make_unique<int>(1);
+  EXPECT_EQ(owners.try_send(std::move(one)), chan_status::ok);
+  EXPECT_EQ(one, nullptr);
+}
+
+// A channel that is full and has a sender waiting holds two values. Two who ask for one without
+// waiting both get one: there is no instant at which it is empty.
+TEST(chan, is_never_empty_while_it_holds_a_value) {
+  struct wide {
+    std::array<std::int64_t, 8> words{};
+  };
+  constexpr int n = 1'000;
+  std::array<std::atomic<int>, 2> empty{};
+  weft::run([&] {
+    for (int round = 0; round < (weft::base::sanitizer::active ? 4 : 20); ++round) {
+      const bool by_select = round % 2 != 0;
+      std::vector<chan<wide>> channels;
+      weft::wait_group senders;
+      for (int i = 0; i < n; ++i) {
+        channels.emplace_back(1);
+        channels.back().send({});
+        senders.go([c = channels.back()] { c.send({}); });
+      }
+      EXPECT_TRUE(weft::test::until_waiting(n, weft::detail::wait_reason::chan_send));
+      std::array<std::atomic<int>, 2> at{};
+      weft::wait_group takers;
+      for (std::size_t t = 0; t < 2; ++t) {
+        takers.go([&, t] {
+          for (int i = 0; i < n; ++i) {
+            const chan<wide>& c = channels[static_cast<std::size_t>(i)];
+            at[t] = i;
+            for (int turn = 0; turn < 2'000 && at[1 - t] < i; ++turn) {
+            }
+            empty[by_select ? 1 : 0] +=
+                by_select ? weft::select(weft::recv(c), weft::otherwise()) == 1 : !c.try_recv();
+          }
+          at[t] = n;
+        });
+      }
+      takers.wait();
+      for (const chan<wide>& c : channels) (void)c.try_recv();
+      senders.wait();
+    }
+  });
+  EXPECT_EQ(empty[0], 0) << "try_recv";
+  EXPECT_EQ(empty[1], 0) << "otherwise";
+}
+
 TEST(chan, a_closed_one_is_drained_and_then_empty_for_ever) {
   const chan<int> c(3);
   c.send(1);
@@ -445,7 +520,7 @@ TEST(chan, a_move_that_throws_loses_nothing) {
     for (int i = 0; i < 3; ++i) {
       fragile v(i);
       try {
-        if (c.try_send(v) == chan_status::ok) {
+        if (c.try_send(std::move(v)) == chan_status::ok) {
           ++sent;
         }
       } catch (const std::runtime_error&) {

@@ -21,6 +21,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace {
@@ -230,6 +231,8 @@ TEST(context, the_end_is_seen_as_a_whole) {
       }
       if (c.err()) {
         EXPECT_NE(c.cause(), nullptr);
+        EXPECT_EQ(c.done().try_recv().error(), weft::chan_status::closed);
+        EXPECT_TRUE(c.stop_token().stop_requested());
       }
       weft::this_goroutine::yield();
     }
@@ -237,6 +240,115 @@ TEST(context, the_end_is_seen_as_a_whole) {
     EXPECT_TRUE(seen == "one" || seen == "two") << seen;
     EXPECT_EQ(what_of(c.cause()), seen);
     EXPECT_EQ(what_of(parent.cause()), "two");
+  });
+}
+
+// A goroutine that polls err() and then looks at done(), or the other way round, must not find them
+// different: on real processors, where there is no step between the two.
+TEST(context, err_and_done_agree_at_every_instant) {
+  weft::run([] {
+    int early = 0;
+    for (int i = 0; i < weft::test::scaled(20'000, 2'000); ++i) {
+      auto [c, cancel] = with_cancel(context::background());
+      const auto done = c.done();
+      const auto token = c.stop_token();
+      weft::wait_group all;
+      all.go([cancel = cancel] { cancel(); });
+      while (!c.err()) {
+        if (weft::max_procs() == 1) weft::this_goroutine::yield();
+      }
+      early += weft::select(weft::recv(done), weft::otherwise()) == 1 || !token.stop_requested();
+      all.wait();
+    }
+    EXPECT_EQ(early, 0);
+  });
+}
+
+// A stop callback that looks around finds the whole tree ended, however large it is: tokens, err,
+// cause and done of parents, children and siblings.
+TEST(context, in_a_stop_callback_everything_has_ended) {
+  for (const int n : {1, 3, 200, weft::test::scaled(5'000, 500)}) {
+    auto [root, cancel] = with_cancel(context::background());
+    std::vector<context> all{root};
+    for (int i = 1; i < n; ++i) {
+      all.push_back(with_cancel(all[static_cast<std::size_t>(i % 3 == 0 ? 0 : i - 1)]).ctx);
+    }
+    std::vector<std::stop_token> tokens;
+    for (const context& c : all) tokens.push_back(c.stop_token());
+    int called = 0;
+    int missing = 0;
+    const auto look = [&] {
+      ++called;
+      for (std::size_t i = 0; i < all.size(); i += all.size() / 3 + 1) {
+        missing += !all[i].err() + (all[i].cause() == nullptr) + !tokens[i].stop_requested() +
+                   (all[i].done().try_recv().error() != weft::chan_status::closed);
+      }
+      cancel();                                       // once more, from inside
+      missing += !with_cancel(all.back()).ctx.err();  // and a child of it
+    };
+    std::vector<std::unique_ptr<std::stop_callback<std::function<void()>>>> callbacks;
+    for (const std::stop_token& t : tokens) {
+      callbacks.push_back(std::make_unique<std::stop_callback<std::function<void()>>>(t, look));
+    }
+    weft::run([&, cancel = cancel] { cancel(); });
+    EXPECT_EQ(called, n);
+    EXPECT_EQ(missing, 0) << n;
+  }
+}
+
+// A goroutine that goes on because of done() finds its token stopped, in a wide tree, too.
+TEST(context, tokens_are_stopped_before_done_closes) {
+  weft::run([] {
+    for (int i = 0; i < 50; ++i) {
+      auto [c, cancel] = with_cancel(context::background());
+      std::vector<weft::cancellable> wide;
+      for (int k = 0; k < 500; ++k) wide.push_back(with_cancel(c));
+      const auto token = c.stop_token();
+      const auto last = wide[0].ctx.stop_token();
+      weft::wait_group all;
+      all.go([cancel = cancel] { cancel(); });
+      all.go([&, done = wide[0].ctx.done()] {
+        done.recv();
+        EXPECT_TRUE(last.stop_requested());
+      });
+      c.done().recv();
+      EXPECT_TRUE(token.stop_requested());
+      all.wait();
+    }
+  });
+}
+
+// A token, function, child or wait that comes while its context is cancelled finds err, cause and
+// token in agreement.
+TEST(context, ends_as_a_whole_for_what_comes_meanwhile) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    auto [root, cancel] = with_cancel(context::background());
+    auto [child, cancel_child] = with_cancel(root);
+    weft::mutex locked;
+    locked.lock();
+    weft::wait_group all;
+    all.go([cancel = cancel] { cancel(because("it")); });
+    all.go([child = child] {
+      const std::stop_token token = child.stop_token();
+      weft::test::point();
+      if (child.err()) {
+        EXPECT_TRUE(token.stop_requested());
+        EXPECT_TRUE(child.stop_token().stop_requested());
+      }
+    });
+    int called = 0;
+    all.go([&, child = child] {
+      const auto stop = after_func(child, [&, child = child] {
+        EXPECT_EQ(child.err(), errc::canceled);
+        ++called;
+      });
+      EXPECT_EQ(with_cancel(child).ctx.done().recv(), std::nullopt);
+    });
+    EXPECT_EQ(locked.lock(child), errc::canceled);
+    EXPECT_EQ(what_of(child.cause()), "it");
+    all.wait();
+    weft::test::wait();
+    EXPECT_EQ(called, 1);
   });
 }
 
@@ -352,14 +464,132 @@ TEST(context, deadlines_end_it_and_the_earlier_counts) {
   });
 }
 
+// A function that is still to be called, or a stop token that the program may still have, leaves
+// the timer of a context behind. A context that is cancelled or has neither leaves none.
 TEST(context, a_forgotten_cancel_is_found) {
-  const auto r = weft::test::try_explore(
-      {.runs = 1}, [] { const auto pair = with_timeout(context::background(), 1h); });
-  EXPECT_NE(r.failure.find("timer is left behind"), std::string::npos) << r.report;
+  const auto function = weft::test::try_explore(
+      {.runs = 1}, [] { after_func(with_timeout(context::background(), 1h).ctx, [] {}); });
+  EXPECT_NE(function.failure.find("timer is left behind"), std::string::npos) << function.report;
+  const auto stoppable = weft::test::try_explore(
+      {.runs = 1}, [] { (void)with_timeout(context::background(), 1h).ctx.stop_token(); });
+  EXPECT_NE(stoppable.failure.find("timer is left behind"), std::string::npos) << stoppable.report;
   explore({.runs = 1}, [] {
     auto [c, cancel] = with_timeout(context::background(), 1h);
+    const auto token = c.stop_token();
+    const auto prevent = after_func(c, [] {});
     cancel();
   });
+  explore({.runs = 1}, [] {
+    const auto pair = with_timeout(context::background(), 1h);
+    const auto below = with_cancel(pair.ctx);
+    const auto prevent = after_func(below.ctx, [] {});
+    EXPECT_TRUE(prevent());
+    EXPECT_EQ(below.ctx.done().try_recv().error(), weft::chan_status::empty);
+  });
+}
+
+// Whatever still tells of a context keeps it: a goroutine that has nothing but its done(), its
+// token or a function hears of its end, by time or by a parent.
+TEST(context, done_tokens_and_functions_tell_of_its_end_without_a_handle) {
+  bubble([] {
+    const auto start = weft::clock::now();
+    const auto done = with_timeout(context::background(), 1s).ctx.done();
+    const auto below = with_cancel(with_timeout(context::background(), 1s).ctx).ctx.done();
+    const std::stop_token token = with_timeout(context::background(), 1s).ctx.stop_token();
+    const std::stop_token deep =
+        with_cancel(with_timeout(context::background(), 1s).ctx).ctx.stop_token();
+    int called = 0;
+    const std::stop_callback on_stop(token, [&] { ++called; });
+    const std::stop_callback on_deep(deep, [&] { ++called; });
+    after_func(with_timeout(context::background(), 1s).ctx, [&] { ++called; });
+    after_func(with_cancel(with_timeout(context::background(), 1s).ctx).ctx, [&] { ++called; });
+    weft::wait_group all;
+    all.go([] { with_timeout(context::background(), 1s).ctx.done().recv(); });
+    all.go([] {
+      weft::mutex m;
+      m.lock();
+      EXPECT_EQ(m.lock(with_timeout(context::background(), 1s).ctx), errc::deadline_exceeded);
+    });
+    EXPECT_FALSE(done.recv());
+    EXPECT_FALSE(below.recv());
+    all.wait();
+    weft::test::wait();
+    EXPECT_EQ(called, 4);
+    EXPECT_TRUE(token.stop_requested() && deep.stop_requested());
+    EXPECT_EQ(weft::clock::now() - start, 1s);
+
+    auto [root, cancel] = with_cancel(context::background());
+    const auto of_child = with_cancel(root).ctx.done();
+    cancel();
+    EXPECT_FALSE(of_child.recv());
+  });
+}
+
+// The last handle may go while the time comes.
+TEST(context, may_be_dropped_at_its_deadline) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    auto root = with_cancel(context::background());
+    std::optional<weft::cancellable> timed(with_timeout(root.ctx, 1ms));
+    std::optional<weft::receiver<std::monostate>> done(timed->ctx.done());
+    weft::wait_group all;
+    all.go([&] {
+      weft::this_goroutine::sleep_for(1ms);
+      timed.reset();
+    });
+    all.go([&] {
+      weft::this_goroutine::sleep_for(1ms);
+      done.reset();
+    });
+    all.go([cancel = root.cancel] {
+      weft::this_goroutine::sleep_for(1ms);
+      cancel();
+    });
+    all.wait();
+  });
+  weft::run([] {
+    weft::wait_group all;
+    for (int g = 0; g < 4; ++g) {
+      all.go([g] {
+        for (int i = 0; i < weft::test::scaled(5'000, 500); ++i) {
+          const auto c = with_timeout(context::background(), std::chrono::microseconds(i % 20));
+          const auto below = with_cancel(c.ctx);
+          if (i % 3 == 0) weft::this_goroutine::yield();
+          if (i % 4 == g) below.ctx.done().recv();
+          if (i % 50 == 0) (void)below.ctx.stop_token();
+        }
+      });
+    }
+    all.wait();
+  });
+}
+
+// An early return drops the handles without a cancel. That must not keep anything until the
+// deadline.
+TEST(context, dropped_ones_are_given_back) {
+  weft::run([] {
+    auto [root, cancel] = with_cancel(context::background());
+    const auto serve = [root = root](int n) {
+      for (int i = 0; i < n; ++i) {
+        const auto c = with_timeout(root, 1h);
+        const auto below = with_timeout(with_cancel(c.ctx).ctx, 1min);
+        (void)below.ctx.done().try_recv();
+        const auto stop = after_func(below.ctx, [] {});
+        EXPECT_TRUE(stop());
+      }
+    };
+    constexpr int n = weft::test::scaled(20'000, 1'000);
+    serve(100);
+    const std::size_t used = weft::test::allocated_bytes();
+    serve(n);
+    EXPECT_LT(weft::test::allocated_bytes(), used + 200'000) << "10 bytes for each would be more";
+  });
+}
+
+// No error is no cause: as Go's cancel(nil).
+TEST(context, a_cause_that_is_no_error_is_none) {
+  auto [c, cancel] = with_cancel(context::background());
+  cancel(std::error_code());
+  EXPECT_EQ(what_of(c.cause()), "context canceled");
 }
 
 TEST(context, values_are_found_by_their_keys) {
@@ -525,9 +755,10 @@ TEST(context, ends_a_receive_a_send_and_a_sleep) {
     all.go([cancel = cancel] { cancel(); });
     all.wait();
     auto value = std::make_unique<int>(5);
-    EXPECT_EQ(channel.send(c, value), errc::canceled);
+    EXPECT_EQ(channel.send(c, std::move(value)), errc::canceled);
     EXPECT_EQ(*value, 5);
-    EXPECT_EQ(channel.try_send(value), weft::chan_status::full) << "nobody waits any more";
+    EXPECT_EQ(channel.try_send(std::move(value)), weft::chan_status::full)
+        << "no receiver waits any more";
   });
 }
 

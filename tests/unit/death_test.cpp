@@ -2,20 +2,25 @@
 // on ends well. Runs the programs of tests/death.
 #include "child_process.hpp"
 #include "eventually.hpp"
+#include "temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
+using namespace std::chrono_literals;
 using weft::test::child_options;
 using weft::test::child_result;
 using weft::test::run_program;
 using weft::test::scaled;
+using weft::test::temporary_directory;
 
 // The paragraphs of a report: one per goroutine.
 std::vector<std::string> paragraphs(const std::string& text) {
@@ -138,6 +143,15 @@ TEST(escaped_exception, long_texts_do_not_swallow_the_report) {
       << name;
 }
 
+// What an exception says may come from anywhere: it must not reach the terminal as it is.
+TEST(escaped_exception, control_characters_are_escaped) {
+  const child_result r = escaped("control");
+  EXPECT_EQ(r.status, 2) << r;
+  EXPECT_TRUE(r.says("red\\x1b[31m\\nline two\\t\\xff caf\xc3\xa9")) << r;
+  EXPECT_TRUE(r.says("\"desk\\x07\"")) << r;
+  EXPECT_FALSE(r.says("\x1b")) << r;
+}
+
 // Of many that die at the same time one reports, whole, and the process ends.
 TEST(escaped_exception, ends_the_process_every_time) {
   for (int i = 0; i < scaled(30, 3); ++i) {
@@ -162,6 +176,18 @@ TEST(stack_overflow, is_reported_with_goroutine_and_function) {
       EXPECT_TRUE(contains(culprit, "recurse_without_end")) << guard << " " << bytes << r;
       EXPECT_TRUE(contains(culprit, "created by goroutine 1")) << guard << " " << bytes << r;
     }
+  }
+}
+
+// So is one in a bubble, whose goroutines run on a thread of the user's.
+TEST(stack_overflow, in_a_bubble_is_reported_like_any_other) {
+  for (const char* const how : {"bubble", "bubble_started", "bubble_in_run"}) {
+    const child_result r = run_program("stack_overflow", {.arguments = {how}});
+    EXPECT_EQ(r.status, 2) << how << r;
+    EXPECT_TRUE(r.says("stack overflow: goroutine 2 ")) << how << r;
+    const std::string culprit = paragraph_with(r, {"goroutine 2", "\"recursive\""});
+    EXPECT_TRUE(contains(culprit, "recurse_without_end")) << how << r;
+    EXPECT_TRUE(contains(culprit, "created by goroutine 1")) << how << r;
   }
 }
 
@@ -281,6 +307,19 @@ TEST(fatal_ends, a_sandbox_that_refuses_membarrier) {
   }
 }
 
+// A goroutine that waits for a descriptor would wait for ever. (A number may have become another
+// file's by then, so that it is not noticed at once; but it is when it is used.)
+TEST(fatal_ends, a_process_that_closes_the_runtimes_descriptors) {
+  const temporary_directory folder;
+  for (const std::string what : {"net", "waiting", "file"}) {
+    const child_result r =
+        run_program("closed_descriptors", {.arguments = {what, folder / "file"}, .patience = 20s});
+    if (contains(r.output, "blocking calls")) continue;  // files need no descriptor of ours then
+    EXPECT_EQ(r.status, 2) << what << r;
+    EXPECT_TRUE(r.says("weft: fatal: a descriptor that the runtime had opened")) << what << r;
+  }
+}
+
 #if !WEFT_TSAN  // ThreadSanitizer itself forbids it on any stack but a thread's first
 // The thread is the machine's, and other goroutines rely on it.
 TEST(fatal_ends, pthread_exit_in_a_goroutine) {
@@ -313,6 +352,18 @@ TEST(fatal_ends, a_fault_signal_that_somebody_sends) {
     EXPECT_EQ(r.signal, SIGSEGV) << r;
   }
 }
+
+#if !WEFT_ASAN && !WEFT_TSAN  // they have something of their own to say first
+// A signal handler that calls weft in the middle of weft would damage it; it is told what to do
+// instead.
+TEST(fatal_ends, weft_is_called_in_a_signal_handler) {
+  for (const char* const how : {"sleep", "lock", "try_send", "thread"}) {
+    const child_result r = run_program("in_handler", {.arguments = {how}});
+    EXPECT_TRUE(r.status == 2 || r.signal == SIGSEGV) << how << r;
+    EXPECT_TRUE(r.says("weft must not be called in a signal handler")) << how << r;
+  }
+}
+#endif
 
 // A handler that the program had before the runtime began still gets its signals.
 TEST(fatal_ends, the_programs_own_fault_handler_is_called) {
@@ -394,6 +445,22 @@ TEST(fork, before_the_first_use_both_have_a_runtime) {
   EXPECT_EQ(r.status, 21) << r;
 }
 
+// ------------------------------------------------------------------------------ dlclose
+
+#if !WEFT_ASAN && !WEFT_TSAN
+// The runtime's threads run code of the library that contains it, so that stays loaded.
+TEST(unload, a_library_with_weft_inside_stays_loaded) {
+  if (sizeof(WEFT_EMULATOR) > 1) GTEST_SKIP() << "there is no such library for another machine";
+  for (int i = 0; i < 5; ++i) {
+    const child_result r =
+        run_program("unload", {.arguments = {std::string(WEFT_DEATH_DIR) + "/plugin.so"}});
+    EXPECT_EQ(r.status, 0) << r;
+    EXPECT_EQ(r.output, "100\n200\n300\n") << r;
+    EXPECT_EQ(r.errors, "") << r;
+  }
+}
+#endif
+
 // ------------------------------------------------------------------------------- a peaceful exit
 
 void expect_peaceful_exits(const std::string& who, const std::string& how, int times) {
@@ -443,6 +510,92 @@ TEST(process_exit, stops_goroutines_of_a_program_without_run) {
 TEST(process_exit, may_be_called_in_a_goroutine) {
   expect_peaceful_exits("yielders", "inside", scaled(50, 5));
   expect_peaceful_exits("spawners", "inside", scaled(50, 5));
+}
+
+// Destructors and exit handlers may use weft like other code. What they start runs, on the thread
+// that exits, and ends; and those that were there before do not run any more.
+TEST(exit_waits, end_by_themselves_or_by_goroutines_that_are_started_then) {
+  for (const char* const how : {"return", "atexit", "inside", "bound", "thread"}) {
+    for (const char* const what :
+         {"run", "go", "async", "sleep", "after", "ticker", "deadline", "yield", "accept"}) {
+      const child_result r = run_program("exit_waits", {.arguments = {what, how}});
+      EXPECT_EQ(r.status, 7) << what << " " << how << r;
+      EXPECT_EQ(r.output, "done\nthe rest\nand once more\n") << what << " " << how << r;
+      EXPECT_EQ(r.errors, "") << what << " " << how << r;
+    }
+  }
+}
+
+// A wait that nothing can end any more must not keep the process from ending, with the status that
+// it was given and with all other destructors.
+TEST(exit_waits, that_nothing_can_end_are_given_up) {
+  const auto expect_end = [](const std::string& what, const std::string& how) {
+    const child_result r = run_program("exit_waits", {.arguments = {what, how}});
+    EXPECT_EQ(r.status, 7) << what << " " << how << r;
+    EXPECT_EQ(r.output, "the rest\nand once more\n") << what << " " << how << r;
+    EXPECT_TRUE(r.says("weft: exit: gave up a wait (")) << what << " " << how << r;
+  };
+  for (const char* const how : {"return", "atexit", "inside", "bound"}) {
+    for (const char* const what : {"group", "wait_group", "future", "receive", "lock", "select"}) {
+      expect_end(what, how);
+    }
+  }
+  // There is a thread left that might do so, some time: it gets a few seconds.
+  expect_end("group", "thread");
+}
+
+// Those that wait are the destructors of exit_runs.cpp.
+TEST(exit_runs, waits_for_stopped_goroutines_are_given_up_whatever_those_were_about) {
+  for (const char* const what : {"io", "context"}) {
+    const child_result r = run_program("exit_runs", {.arguments = {what}});
+    EXPECT_EQ(r.status, 7) << what << r;
+    EXPECT_TRUE(r.says("weft: exit: gave up a wait (chan receive)")) << what << r;
+  }
+}
+TEST(exit_runs, what_comes_after_a_wait_was_given_up_does_not_end_the_next_one) {
+  const child_result r = run_program("exit_runs", {.arguments = {"late"}});
+  EXPECT_EQ(r.status, 7) << r;
+  EXPECT_EQ(r.output, "got 2\n") << r;
+}
+// One that fills a lot of memory stays at one place of the C library as if it slept.
+TEST(exit_runs, a_goroutine_in_a_long_call_is_stopped) {
+  if (WEFT_TSAN) {
+    GTEST_SKIP()
+        << "TSan delays signals until a call has returned, so the handler cannot tell where "
+           "the goroutine is";
+  }
+  for (int i = 0; i < scaled(5, 1); ++i) {
+    const child_result r = run_program("exit_runs", {.arguments = {"memset"}});
+    EXPECT_EQ(r.status, 7) << r;
+    EXPECT_EQ(r.output, "is stopped\n") << r;
+  }
+}
+
+// What a destructor starts may itself call exit.
+TEST(exit_waits, may_end_by_another_exit) {
+  const child_result r = run_program("exit_waits", {.arguments = {"group", "nested"}});
+  EXPECT_EQ(r.status, 7) << r;
+  EXPECT_EQ(r.output, "the rest\nand once more\n") << r;
+  EXPECT_EQ(r.errors, "") << r;
+}
+
+// The locks of the C library and of the allocator, wherever these are: in a library that can be
+// told by its name, or in the program itself.
+TEST(exit_in_library, leaves_no_thread_stopped_with_a_lock) {
+  std::vector<std::pair<std::string, std::string>> programs = {{"exit_own_allocator", ""}};
+  for (const char* const how : {"printf", "malloc", "throw", "local_time"}) {
+    programs.emplace_back("exit_in_library", how);
+#if WEFT_CAN_LINK_STATICALLY
+    programs.emplace_back("exit_in_library_static", how);
+#endif
+  }
+  for (const auto& [program, how] : programs) {
+    for (int i = 0; i < scaled(10, 2); ++i) {
+      const child_result r = run_program(program, {.arguments = {how}});
+      ASSERT_EQ(r.status, 7) << program << " " << how << " the " << i << "th time\n" << r;
+      ASSERT_EQ(r.errors, "exited\n") << program << " " << how << " the " << i << "th time\n" << r;
+    }
+  }
 }
 
 }  // namespace

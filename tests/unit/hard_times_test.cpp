@@ -57,6 +57,19 @@ TEST(scarce_stacks, locked_goroutines_stay_on_their_threads) {
 // somebody's timer is still running.
 TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("long", "2"); }
 
+// --------------------------------------------------------------------------------------- records
+
+// A timer has no goroutine until its time. If there is no memory for one then, its function is
+// called later, and never not at all.
+TEST(scarce_records, functions_of_timers_are_called_when_there_is_memory) {
+  for (const char* const procs : {"1", "2", "4"}) {
+    const child_result r = run_program("scarce_records", {.environment = {{"WEFT_MAXPROCS", procs}},
+                                                          .patience = std::chrono::seconds(120)});
+    EXPECT_EQ(r.status, 0) << r;
+    EXPECT_TRUE(contains(r.output, "all were called")) << "on " << procs << "\n" << r;
+  }
+}
+
 #endif
 
 // --------------------------------------------------------------------------------------- threads

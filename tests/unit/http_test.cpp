@@ -1,5 +1,6 @@
 // The HTTP server and client. Most of it in memory, byte for byte; the last part over sockets.
 #include "memory_stream.hpp"
+#include "plain_socket.hpp"
 #include "runtime_fixture.hpp"
 
 #include "http/connection.hpp"
@@ -17,7 +18,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
+#include <fcntl.h>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,8 +29,10 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/socket.h>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -292,7 +298,6 @@ TEST(http, chunk_headers_are_bounded_together) {
 TEST(http, versions) {
   EXPECT_EQ(status_of("GET / HTTP/2.0\r\nHost: a\r\n\r\n"), 505);
   EXPECT_EQ(status_of("GET / HTTP/0.9\r\nHost: a\r\n\r\n"), 505);
-  EXPECT_EQ(status_of("GET / HTTP/1.2\r\nHost: a\r\n\r\n"), 505);
   EXPECT_EQ(status_of("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
 
   conversation old({"GET / HTTP/1.0\r\n\r\n", simple});
@@ -405,9 +410,42 @@ TEST(http, the_deadline_of_a_header_does_not_move) {
   const auto begin = weft::clock::now();
   EXPECT_EQ(c.status(), 200);
   ASSERT_GT(deadlines.size(), 20u);
-  EXPECT_GE(deadlines[0], begin + c.shared.options.idle);
+  EXPECT_GE(deadlines[0], begin + c.shared.options.read);
   for (std::size_t i = 2; i < 20; ++i) EXPECT_EQ(deadlines[i], deadlines[1]);
   EXPECT_LT(deadlines[1], weft::clock::now() + c.shared.options.read + 1ms);
+}
+
+// A client that has sent much of a body quickly would otherwise have bought hours of silence.
+TEST(http, the_deadline_of_a_body_is_never_further_away_than_read) {
+  const std::string piece(65'536, 'x');
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " +
+                  std::to_string(100 * piece.size()) + "\r\n\r\n"});
+  for (int i = 0; i < 99; ++i) c.peer.push(piece);
+  c.peer.at_end = weft::errc::timed_out;
+  std::size_t checked = 0;
+  c.peer.before_read = [&](memory_stream& s) {
+    if (s.reads < 2 || s.write_closed) return;
+    EXPECT_LE(s.read_deadline, weft::clock::now() + c.shared.options.read);
+    ++checked;
+  };
+  EXPECT_EQ(c.status(), 408);
+  EXPECT_GE(checked, 100u);
+}
+
+// One that comes with less than body_rate has no more than `read`, however long it is.
+TEST(http, a_body_that_trickles_has_what_its_bytes_are_worth) {
+  conversation c({"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2048\r\n\r\n"});
+  for (int i = 0; i < 1024; ++i) c.peer.push("x");
+  c.peer.at_end = weft::errc::timed_out;
+  const auto begin = weft::clock::now();
+  weft::clock::time_point last{};
+  c.peer.before_read = [&](memory_stream& s) {
+    if (!s.write_closed) last = s.read_deadline;
+  };
+  EXPECT_EQ(c.status(), 408);
+  // All of them came at once: what is ahead is `read`, and not a second more for each KiB.
+  EXPECT_LE(last, weft::clock::now() + c.shared.options.read);
+  EXPECT_GE(last, begin + c.shared.options.read);
 }
 
 TEST(http, a_connection_that_ends_within_a_request_is_no_request) {
@@ -785,6 +823,92 @@ TEST(http, a_collected_body_with_a_content_length) {
   EXPECT_EQ(all[0].status, 500);
 }
 
+// A file of that size, which is gone when it is closed.
+weft::os::file file_of(const std::string& text) {
+  const std::string path = "/tmp/weft-test-" + std::to_string(::getpid()) + ".http";
+  auto f = weft::os::open(path, O_RDWR | O_CREAT | O_TRUNC).value();
+  ::unlink(path.c_str());
+  EXPECT_EQ(f.pwrite(std::as_bytes(std::span(text)), 0).value_or(0), text.size());
+  return f;
+}
+
+TEST(http, a_file_is_a_body_with_its_length) {
+  for (const std::size_t size : {0, 10, 16'384, 16'385, 1'000'000}) {
+    std::string text(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 7);
+    conversation c({simple, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", simple});
+    c.shared.whole = [&](const http::request& in, http::response& out) {
+      c.seen.push_back(in);
+      weft::os::file f = file_of(text);
+      EXPECT_FALSE(out.write_file(f));
+    };
+    const auto all = c.run();
+    ASSERT_EQ(all.size(), 3u) << size;
+    EXPECT_TRUE(all[0].body == text) << size;
+    EXPECT_TRUE(all[2].body == text) << size;
+    EXPECT_EQ(all[0].headers["content-length"], std::to_string(size));
+    if (size != 0) {
+      EXPECT_EQ(all[1].headers["content-length"], std::to_string(size));
+    }
+    EXPECT_EQ(c.peer.files_sent != 0, size > 16'384);
+  }
+}
+
+TEST(http, a_file_may_be_a_part_of_a_body) {
+  const std::string text(100'000, 'f');
+  const auto body_of = [&](auto handler) {
+    conversation c({simple, simple});
+    c.shared.whole = [&](const http::request&, http::response& out) {
+      weft::os::file f = file_of(text);
+      handler(f, out);
+    };
+    const auto all = c.run();
+    EXPECT_EQ(all.size(), 2u);
+    return all.empty() ? std::string() : all[0].body;
+  };
+  const auto around = [](weft::os::file& f, http::response& out) {
+    out.write("<");
+    EXPECT_FALSE(out.write_file(f));
+    out.write(">");
+  };
+  const std::string marked = "<" + text + ">";
+  EXPECT_TRUE(body_of(around) == marked);
+  EXPECT_TRUE(body_of([&](weft::os::file& f, http::response& out) {
+                out.set("Content-Length", std::to_string(text.size() + 2));
+                around(f, out);
+              }) == marked);
+  EXPECT_TRUE(body_of([&](weft::os::file& f, http::response& out) {
+                out.flush();
+                around(f, out);
+              }) == marked);
+  EXPECT_TRUE(body_of([&](weft::os::file& f, http::response& out) {
+                EXPECT_FALSE(out.write_file(f, 50'000));
+              }) == text.substr(0, 50'000));
+  EXPECT_EQ(body_of([](weft::os::file& f, http::response& out) {
+              (void)f.close();
+              EXPECT_EQ(out.write_file(f), weft::errc::closed);
+              out.write("no");
+            }),
+            "no");
+}
+
+// It must not look as if it were complete.
+TEST(http, a_file_that_is_too_long_or_too_short_breaks_the_connection_off) {
+  const std::string text(100'000, 'f');
+  for (const int more : {-1, 1}) {
+    conversation c({simple, simple});
+    c.shared.options.on_error = [](const http::request&, std::exception_ptr) {};
+    c.shared.whole = [&](const http::request&, http::response& out) {
+      out.set("Content-Length", std::to_string(static_cast<int>(text.size()) + more));
+      weft::os::file f = file_of(text);
+      (void)out.write_file(f);
+    };
+    connection(c.peer, c.shared).run();
+    EXPECT_TRUE(c.peer.broken_off) << more;
+    EXPECT_EQ(c.peer.left(), 1u);
+  }
+}
+
 TEST(http, a_client_that_is_gone_ends_the_work) {
   conversation c({simple, simple});
   c.peer.write_error = std::make_error_code(std::errc::broken_pipe);
@@ -1018,6 +1142,19 @@ TEST(http_text, a_long_string_gives_its_memory_back) {
   EXPECT_LT(s.capacity(), 4'096u);
 }
 
+TEST(http_text, a_field_value_has_no_control_characters_anywhere) {
+  for (std::size_t size = 1; size <= 20; ++size) {
+    for (std::size_t at = 0; at < size; ++at) {
+      for (int c = 0; c < 256; ++c) {
+        std::string text(size, 'x');
+        text[at] = static_cast<char>(c);
+        const bool is_good = (c >= 0x20 && c != 0x7f) || c == '\t';
+        ASSERT_EQ(http::is_field_value(text), is_good) << c << " at " << at << " of " << size;
+      }
+    }
+  }
+}
+
 TEST(http_url, parts) {
   const auto u = http::url::parse("http://example.org/a?b#c");
   ASSERT_TRUE(u);
@@ -1138,6 +1275,22 @@ TEST_F(http_sockets, serve_and_get) {
   EXPECT_FALSE(server.stop());
 }
 
+TEST_F(http_sockets, a_file_is_sent) {
+  std::string text(5'000'000, '\0');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 1000);
+  live_server server([&](const http::request&, http::response& out) {
+    weft::os::file f = file_of(text);
+    EXPECT_FALSE(out.write_file(f));
+  });
+  http::client client;
+  for (int i = 0; i < 3; ++i) {
+    const auto m = client.get(server.url());
+    ASSERT_TRUE(m) << m.error().message();
+    EXPECT_TRUE(m->body == text);
+    EXPECT_EQ(m->headers["content-length"], std::to_string(text.size()));
+  }
+}
+
 TEST_F(http_sockets, a_client_keeps_its_connection) {
   live_server server(echo, {.connections = 1});
   http::client client;
@@ -1206,6 +1359,89 @@ TEST_F(http_sockets, an_idle_client_is_closed) {
   live_server server(echo, {.idle = 50ms});
   weft::net::conn c = connect(server.address());
   EXPECT_EQ(read_all(c), "");
+}
+
+// The server need not wait long for a client that has not said anything yet.
+TEST_F(http_sockets, a_silent_client_has_the_time_of_a_header) {
+  live_server server(echo, {.idle = 60s, .read = 400ms});
+  weft::net::conn c = connect(server.address());
+  c.set_read_deadline(20s);
+  EXPECT_EQ(read_all(c), "");
+  // From its first answer on it may be idle.
+  weft::net::conn kept = connect(server.address());
+  kept.set_read_deadline(20s);
+  for (int i = 0; i < 2; ++i) {
+    send(kept, simple);
+    EXPECT_TRUE(read_until(kept, "\r\n\r\n/").ends_with("/"));
+    weft::this_goroutine::sleep_for(600ms);
+  }
+}
+
+TEST_F(http_sockets, a_body_that_stops_coming_is_a_408) {
+  live_server server(echo, {.read = 500ms, .body_rate = 1});
+  weft::net::conn c = connect(server.address());
+  c.set_deadline(20s);
+  send(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+  send(c, std::string(999'999, 'x'));
+  const auto all = parse_answers(read_all(c));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].status, 408);
+}
+
+std::size_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// Many clients that ask for much and read nothing: what they are to get must not lie in memory.
+TEST_F(http_sockets, clients_that_do_not_read_hold_little_memory) {
+  constexpr auto clients = static_cast<std::size_t>(weft::test::scaled(1000, 50));
+  static const std::string whole(1 << 20, 'x');
+  std::atomic<std::size_t> asked{0};
+  std::atomic<std::size_t> over{0};
+  live_server server(
+      [&](const http::request& in, http::response& out) {
+        asked.fetch_add(1, std::memory_order_relaxed);
+        if (in.target == "/whole") {
+          out.write(whole);
+        } else {
+          for (int i = 0; i < 1024; ++i) out.write(std::string_view(whole).substr(0, 1024));
+        }
+        over.fetch_add(1, std::memory_order_relaxed);
+      },
+      {.write = 60s});
+  // So that the kernel does not take all of it.
+  const int small = 16'384;
+  ASSERT_EQ(
+      ::setsockopt(server.listener().native_handle(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small),
+      0);
+  const std::size_t before = resident_bytes();
+  std::size_t during = 0;
+  {
+    std::vector<weft::test::plain_socket> all;
+    for (std::size_t i = 0; i < clients; ++i) {
+      all.emplace_back(weft::net::address::parse(server.address()).value(),
+                       weft::test::plain_socket::mode::blocking, 4096);
+      const std::string ask =
+          "GET /"s + (i % 2 == 0 ? "whole" : "pieces") + " HTTP/1.1\r\nHost: a\r\n\r\n";
+      ASSERT_EQ(::send(all.back().fd(), ask.data(), ask.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(ask.size()));
+    }
+    ASSERT_TRUE(weft::test::eventually([&] { return asked.load() == clients; }));
+    ASSERT_TRUE(weft::test::until_waiting(clients, weft::detail::wait_reason::io));
+    during = resident_bytes() - before;
+    EXPECT_EQ(over.load(), 0u) << "the kernel has taken an answer";
+  }
+  ASSERT_TRUE(weft::test::eventually([&] { return over.load() == clients; }));
+  EXPECT_FALSE(server.stop());
+  std::printf("%zu clients that do not read: %zu KiB each\n", clients, during / clients / 1024);
+  if (!weft::test::slow_build) {
+    EXPECT_LT(during, clients * (std::size_t{80} << 10));
+    EXPECT_LT(resident_bytes(), before + clients * (std::size_t{40} << 10)) << "is kept";
+  }
 }
 
 // One who asks for much and reads nothing must not keep a goroutine for ever.
@@ -1723,9 +1959,81 @@ TEST_F(http_sockets, the_client_bounds_what_a_server_sends) {
             std::errc::message_size);
   EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\nX: " + std::string(300'000, 'x')).error(),
             std::errc::message_size);
+  // Not for ever.
   std::string interim;
-  for (int i = 0; i < 50; ++i) interim += "HTTP/1.1 100 Continue\r\n\r\n";
-  EXPECT_EQ(get_from(interim).error(), std::errc::bad_message);
+  while (interim.size() < 300'000) interim += "HTTP/1.1 100 Continue\r\n\r\n";
+  EXPECT_EQ(get_from(interim).error(), std::errc::message_size);
+}
+
+// Servers are older, and newer, than the client.
+TEST_F(http_sockets, the_client_takes_what_servers_send) {
+  const std::string rest = "Content-Length: 3\r\n\r\nabc";
+  for (const char* line :
+       {"HTTP/1.1 200\r\n", "HTTP/1.1 200 \r\n", "HTTP/1.2 200 OK\r\n", "HTTP/1.0 200 \xe9\t!\r\n",
+        "HTTP/1.1 200 OK\r\nProxy-Connection: (\r\n"}) {
+    const auto m = get_from(line + rest);
+    ASSERT_TRUE(m) << line << m.error().message();
+    EXPECT_EQ(m->status, 200);
+    EXPECT_EQ(m->body, "abc");
+  }
+  const auto folded = get_from(
+      "HTTP/1.1 200 OK\r\nX: one\r\n two\r\n\t three \r\nY:\r\n four\r\nContent-Length:\r\n"
+      " 3\r\n\r\nabc");
+  ASSERT_TRUE(folded) << folded.error().message();
+  EXPECT_EQ(folded->headers["x"], "one two three");
+  EXPECT_EQ(folded->headers["y"], "four");
+  EXPECT_EQ(folded->headers["content-length"], "3");
+  EXPECT_EQ(folded->body, "abc");
+  EXPECT_EQ(get_from("HTTP/1.1 200 OK\r\n X: y\r\n" + rest).error(), std::errc::bad_message);
+
+  std::string interim;
+  for (int i = 0; i < 1'000; ++i) interim += "HTTP/1.1 102 Processing\r\nX: y\r\n\r\n";
+  const auto last = get_from(interim + "HTTP/1.1 200 OK\r\n" + rest);
+  ASSERT_TRUE(last) << last.error().message();
+  EXPECT_EQ(last->body, "abc");
+  EXPECT_EQ(last->headers.find("x"), nullptr);
+  EXPECT_EQ(get_from("HTTP/2.0 200 OK\r\n" + rest).error(), std::errc::bad_message);
+  EXPECT_EQ(get_from("HTTP/1.1 20 OK\r\n" + rest).error(), std::errc::bad_message);
+  EXPECT_EQ(get_from("HTTP/1.1 2000 OK\r\n" + rest).error(), std::errc::bad_message);
+}
+
+// A client that waited for the end of such a line would wait for ever.
+TEST_F(http_sockets, a_line_that_ends_with_a_line_feed_alone_is_an_error_at_once) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& text : {head + "5\n", head + "5\r\nhello\n", head + "5\r\nhelloX",
+                                  head + "0\r\nX: y\n", "HTTP/1.1 200 OK\n"s}) {
+    weft::chan<std::monostate> over;
+    scripted_server server({[&](weft::net::conn& c) {
+      answers(text)(c);
+      over.recv();
+    }});
+    auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 20s);
+    EXPECT_EQ(http::get(server.url(), limit).error(), std::errc::bad_message) << text;
+    cancel_limit();
+    over.send({});
+  }
+}
+
+// A caller that asks again, or reports the error, has to know which it was.
+TEST_F(http_sockets, an_answer_that_is_missing_cut_or_reset_is_three_errors) {
+  const auto missing = get_from("").error();
+  EXPECT_EQ(missing, http::answer_errc::missing);
+  EXPECT_EQ(missing.message(), "the server closed the connection without an answer");
+  for (const char* cut :
+       {"H", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"}) {
+    EXPECT_EQ(get_from(cut).error(), http::answer_errc::truncated) << cut;
+  }
+  EXPECT_EQ(get_from("HTTP/1.1 100 Continue\r\n\r\n").error(), http::answer_errc::missing);
+  EXPECT_NE(make_error_code(http::answer_errc::truncated).message(), missing.message());
+
+  scripted_server server({[](weft::net::conn& c) {
+    answers("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc")(c);
+    (void)c.set_linger(0s);
+  }});
+  const auto reset = http::get(server.url());
+  ASSERT_FALSE(reset);
+  EXPECT_EQ(reset.error(), std::make_error_code(std::errc::connection_reset));
 }
 
 // A server that has seen enough answers and reads no more: neither does that keep the client, nor
@@ -1912,6 +2220,51 @@ TEST_F(http_sockets, a_connection_that_went_stale_is_replaced) {
     ASSERT_TRUE(m) << m.error().message();
     EXPECT_EQ(m->body, "ok");
   }
+}
+
+// A client that made a connection for each of them would soon have no port left.
+TEST_F(http_sockets, requests_that_may_not_be_repeated_use_kept_connections) {
+  std::atomic<int> connections{0};
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+  scripted_server server(std::vector<scripted_server::script>(50, [&](weft::net::conn& c) {
+    connections.fetch_add(1, std::memory_order_relaxed);
+    while (read_until(c, "\r\n\r\nx").ends_with("x")) send(c, ok);
+  }));
+  {
+    http::client client;
+    for (int i = 0; i < 50; ++i) {
+      const auto m = client.request("POST", server.url(), {}, "x");
+      ASSERT_TRUE(m) << m.error().message();
+    }
+  }
+  EXPECT_EQ(connections.load(), 1);
+}
+
+// A request whose answer did not come may have been carried out. A server that would answer the
+// second one shows who sends it again.
+TEST_F(http_sockets, a_request_is_repeated_only_if_that_does_no_harm) {
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+  const auto closes_at_the_second = [&](weft::net::conn& c) {
+    read_until(c, "\r\n\r\n");
+    send(c, ok);
+    char some[4096];
+    (void)c.read(some);  // carried out, perhaps, but not answered
+  };
+  const auto second = [&](std::string_view method, const http::headers& fields = {}) {
+    scripted_server server({closes_at_the_second, answers(ok)});
+    http::client client;
+    EXPECT_TRUE(client.get(server.url()));
+    return client.request(method, server.url(), fields);
+  };
+  for (const char* method : {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"}) {
+    EXPECT_TRUE(second(method)) << method;
+  }
+  for (const char* method : {"POST", "PATCH", "LOCK"}) {
+    const auto m = second(method);
+    ASSERT_FALSE(m) << method;
+    EXPECT_EQ(m.error(), http::answer_errc::missing) << method;
+  }
+  EXPECT_TRUE(second("POST", {{"Idempotency-Key", "1"}}));
 }
 
 // What a server says unasked, while the connection is kept, answers nothing.

@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -44,6 +45,13 @@ using weft::test::runtime_test;
 using weft::test::scaled;
 using weft::test::until_waiting;
 namespace net = weft::net;
+
+// A text in which a piece that is lost or out of place shows.
+std::string patterned(std::size_t size) {
+  std::string text(size, '\0');
+  for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>(i * 13 + i / 257);
+  return text;
+}
 
 struct pair_of_conns {
   conn client;
@@ -275,8 +283,7 @@ TEST_F(net_conn, bytes_and_pieces_mean_what_they_meant) {
 TEST_F(net_conn, a_large_write_waits_for_its_reader) {
   weft::run([] {
     auto [client, server] = connected();
-    std::string text(8 << 20, '\0');
-    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 + i / 251);
+    const std::string text = patterned(8 << 20);
     weft::wait_group writer;
     writer.go([&, &client = client] {
       EXPECT_EQ(client.write(bytes(text)).value(), text.size());
@@ -633,23 +640,123 @@ TEST_F(net_conn, unix_datagrams) {
 
 // --- Copying -------------------------------------------------------------------------------------
 
+// A client writes `size` bytes to a proxy, which copies them on to a server.
+void copy_through(pair_of_conns& in, pair_of_conns& out, std::size_t size) {
+  const std::string text = patterned(size);
+  weft::wait_group all;
+  all.go([&] {
+    EXPECT_TRUE(in.client.write(bytes(text)));
+    EXPECT_FALSE(in.client.close_write());
+  });
+  all.go([&] {
+    const auto copied = net::copy(out.client, in.server);
+    EXPECT_TRUE(copied) << copied.error().message();
+    EXPECT_EQ(copied.value_or(0), size);
+    EXPECT_FALSE(out.client.close_write());
+  });
+  EXPECT_TRUE(read_all(out.server) == text);
+  all.wait();
+}
+
 TEST_F(net_conn, copy_moves_everything_to_the_end) {
+  weft::run([] {
+    pair_of_conns in = connected();
+    pair_of_conns out = connected();
+    copy_through(in, out, 3'000'000);
+  });
+}
+
+// All descriptors that the process may have, for as long as a block lasts; few, so that it is
+// quick.
+class no_descriptors_left {
+ public:
+  no_descriptors_left() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(count_descriptors()) + 100;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    for (int fd = ::dup(STDERR_FILENO); fd >= 0; fd = ::dup(STDERR_FILENO)) taken_.push_back(fd);
+  }
+  no_descriptors_left(const no_descriptors_left&) = delete;
+  no_descriptors_left& operator=(const no_descriptors_left&) = delete;
+  ~no_descriptors_left() {
+    for (const int fd : taken_) ::close(fd);
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<int> taken_;
+};
+
+// A proxy at its limit of descriptors has to go on with those it has.
+TEST_F(net_conn, copy_goes_on_without_descriptors) {
+  weft::run([] {
+    pair_of_conns in = connected();
+    pair_of_conns out = connected();
+    const no_descriptors_left now;
+    copy_through(in, out, 1'000'000);
+  });
+}
+
+// A proxy has many connections on which nothing moves, and two copies for each of them.
+TEST_F(net_conn, copy_holds_no_descriptors_while_nothing_moves) {
   weft::run([] {
     auto [client, middle_in] = connected();
     auto [middle_out, server] = connected();
-    std::string text(3'000'000, '\0');
-    for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 13 + i / 257);
+    const std::ptrdiff_t before = count_descriptors();
     weft::wait_group all;
-    all.go([&, &client = client] {
-      EXPECT_TRUE(client.write(bytes(text)));
-      EXPECT_FALSE(client.close_write());
-    });
+    std::uint64_t copied = 0;
     all.go([&, &in = middle_in, &out = middle_out] {
-      EXPECT_EQ(net::copy(out, in).value(), text.size());
+      copied = net::copy(out, in).value_or(0);
       EXPECT_FALSE(out.close_write());
     });
-    EXPECT_TRUE(read_all(server) == text);
+    std::uint64_t total = 0;
+    // Nothing, little, as much as is worth a pipe; and each again.
+    for (const std::size_t size : {0, 1, 1'000, 16'384, 100'000, 1'000'000, 1, 300'000}) {
+      const std::string text(size, 'x');
+      weft::wait_group sent;
+      sent.go([&, &client = client] { EXPECT_TRUE(client.write(bytes(text))); });
+      std::string got;
+      while (got.size() < size) got += read_some(server);
+      sent.wait();
+      total += size;
+      EXPECT_TRUE(eventually([] { return weft::test::count_waiting(wait_reason::io) == 1; }));
+      EXPECT_EQ(count_descriptors(), before) << size;
+    }
+    EXPECT_FALSE(client.close());
     all.wait();
+    EXPECT_EQ(copied, total);
+    EXPECT_EQ(read_all(server), "");
+  });
+}
+
+// --- Out of descriptors -------------------------------------------------------------------------
+
+// A server without descriptors looks dead from outside. It says why, but not for each client, and
+// goes on when it has some again.
+TEST_F(net_conn, accept_tells_that_it_has_no_descriptors) {
+  weft::run([] {
+    auto l = net::listen("tcp", "127.0.0.1:0").value();
+    ::testing::internal::CaptureStderr();
+    std::string said;
+    {
+      std::vector<conn> clients;
+      for (int i = 0; i < 3; ++i) clients.push_back(net::dial("tcp", l.addr().to_string()).value());
+      weft::wait_group all;
+      {
+        const no_descriptors_left now;
+        all.go([&] {
+          for (int i = 0; i < 3; ++i) EXPECT_TRUE(l.accept());
+        });
+        EXPECT_TRUE(until_waiting(1, wait_reason::io));
+        weft::this_goroutine::sleep_for(100ms);  // several attempts
+      }
+      all.wait();
+      said = ::testing::internal::GetCapturedStderr();
+    }
+    EXPECT_EQ(said, "weft: accept on " + l.addr().to_string() +
+                        ": Too many open files; new connections have to wait\n");
   });
 }
 
@@ -666,6 +773,44 @@ TEST_F(net_conn, bad_networks_and_addresses_are_errors) {
   auto l = net::listen("tcp", "127.0.0.1:0");
   ASSERT_TRUE(l);
   EXPECT_EQ(net::listen("tcp", l->addr().to_string()).error(), std::errc::address_in_use);
+}
+
+// "Invalid argument" alone sends everybody to the source.
+TEST_F(net_conn, what_is_wrong_with_an_address_is_told_apart) {
+  using enum net::address_errc;
+  struct wrong {
+    const char* network;
+    const char* address;
+    net::address_errc what;
+  };
+  for (const auto& [network, text, what] : std::initializer_list<wrong>{
+           {"tpc", "127.0.0.1:80", unknown_network},
+           {"", "127.0.0.1:80", unknown_network},
+           {"tcp", "127.0.0.1", missing_port},
+           {"tcp", "localhost", missing_port},
+           {"tcp", "", missing_port},
+           {"tcp", "[::1]", missing_port},
+           {"tcp", "127.0.0.1:99999", bad_port},
+           {"tcp", "127.0.0.1:-1", bad_port},
+           {"tcp", "127.0.0.1:no-such-service", bad_port},
+           {"tcp", "::1:80", malformed},
+           {"tcp", "[::1]x:80", malformed},
+           {"tcp", "[::1:80", malformed},
+       }) {
+    const std::error_code dialled = net::dial(network, text).error();
+    EXPECT_EQ(dialled, what) << network << ' ' << text << ": " << dialled.message();
+    EXPECT_EQ(dialled, std::errc::invalid_argument);
+    EXPECT_EQ(net::listen(network, text).error(), what) << network << ' ' << text;
+    EXPECT_EQ(
+        net::listen_packet(std::string_view(network) == "tcp" ? "udp" : network, text).error(),
+        what);
+  }
+  EXPECT_EQ(net::listen("udp", "127.0.0.1:0").error(), unknown_network);
+  EXPECT_EQ(net::dial("udp", "127.0.0.1:1").error(), unknown_network);
+  EXPECT_EQ(net::describe("dial", "tcp", "127.0.0.1:1", net::dial("tcp", "127.0.0.1:1").error()),
+            "dial tcp 127.0.0.1:1: Connection refused");
+  EXPECT_EQ(net::describe("listen", "tcp", "a", net::listen("tcp", "a").error()),
+            "listen tcp a: the address has no port; it must be host:port");
 }
 
 // --- The scheduler -------------------------------------------------------------------------------

@@ -380,6 +380,43 @@ TEST_F(os_pipe, a_connection_goes_into_a_file) {
   }
 }
 
+TEST_F(os_pipe, a_file_goes_into_a_file) {
+  const std::string text = pattern(3'000'000);
+  auto source = os::open(path("source"), O_RDWR | O_CREAT);
+  ASSERT_TRUE(source);
+  ASSERT_TRUE(source->write(bytes(text)));
+  for (const int append : {0, O_APPEND}) {
+    ASSERT_TRUE(source->seek(1000));
+    auto target = os::open(path("copy" + std::to_string(append)), O_RDWR | O_CREAT | append);
+    ASSERT_TRUE(target);
+    ASSERT_TRUE(target->write("head "));
+    EXPECT_EQ(os::copy(*target, *source, 500'000), 500'000u);
+    EXPECT_EQ(os::copy(*target, *source, 0), 0u);
+    EXPECT_EQ(os::copy(*target, *source), text.size() - 501'000);
+    EXPECT_EQ(os::copy(*target, *source), 0u);
+    ASSERT_TRUE(target->seek(0));
+    EXPECT_TRUE(read_all(*target, 1 << 16) == "head " + text.substr(1000));
+    EXPECT_FALSE(target->close());
+    EXPECT_EQ(os::copy(*target, *source).error(), weft::errc::closed);
+  }
+  // One that has no size, and one that is no file.
+  auto proc = os::open("/proc/self/stat", O_RDONLY);
+  auto small = os::open(path("small"), O_RDWR | O_CREAT);
+  auto ends = os::pipe();
+  ASSERT_TRUE(proc && small && ends);
+  const auto copied = os::copy(*small, *proc);
+  ASSERT_TRUE(copied);
+  EXPECT_GT(*copied, 10u);
+  ASSERT_TRUE(small->seek(0));
+  EXPECT_EQ(os::copy(ends->second, *small), *copied);
+  EXPECT_FALSE(ends->second.close());
+  EXPECT_EQ(os::copy(*small, ends->first), *copied);
+  EXPECT_EQ(small->size(), 2 * *copied);
+  auto unwritable = os::open(path("small"), O_RDONLY);
+  ASSERT_TRUE(unwritable && source->seek(0));
+  EXPECT_EQ(os::copy(*unwritable, *source).error(), std::errc::bad_file_descriptor);
+}
+
 TEST_F(os_pipe, a_pipe_and_a_connection) {
   const std::string text = pattern(500'000);
   auto in = os::pipe();

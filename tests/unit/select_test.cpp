@@ -113,7 +113,8 @@ TEST(select, a_closed_channel_is_drained_first_and_takes_nothing) {
   auto kept = std::make_unique<int>(5);
   const chan<std::unique_ptr<int>> closed;
   closed.close();
-  EXPECT_THROW(select(send(closed, kept), recv(never), otherwise()), weft::closed_channel);
+  EXPECT_THROW(select(send(closed, std::move(kept)), recv(never), otherwise()),
+               weft::closed_channel);
   EXPECT_EQ(*kept, 5);
 }
 
@@ -163,10 +164,13 @@ TEST(select, values_of_cases_not_taken_stay) {
   const chan<std::string> open(1);
   auto kept = std::make_unique<int>(7);
   std::string sent(100, 'x');
-  EXPECT_EQ(select(send(full, kept), send(open, sent)), 1u);
+  EXPECT_EQ(select(send(full, std::move(kept)), send(open, sent)), 1u);
   ASSERT_NE(kept, nullptr);
   EXPECT_EQ(*kept, 7);
-  EXPECT_TRUE(sent.empty());
+  EXPECT_EQ(sent.size(), 100u) << "an lvalue is copied";
+  EXPECT_EQ(open.recv().value().size(), 100u);
+  EXPECT_EQ(select(send(full, std::move(kept)), send(open, std::move(sent))), 1u);
+  EXPECT_TRUE(sent.empty()) << "an rvalue is moved";
   const std::string constant(50, 'y');
   EXPECT_EQ(open.recv().value().size(), 100u);
   EXPECT_EQ(select(send(open, constant)), 0u);
@@ -631,18 +635,18 @@ TEST(select, one_value_stands_in_several_cases) {
   const chan<std::string> open(1);
   full.send("x");
   std::string s = text;
-  EXPECT_EQ(select(send(full, s), send(open, s)), 1u);
+  EXPECT_EQ(select(send(full, std::move(s)), send(open, std::move(s))), 1u);
   EXPECT_EQ(open.recv(), text);
   s = text;
-  EXPECT_EQ(select(send(full, s), send(full, s), otherwise()), 2u);
+  EXPECT_EQ(select(send(full, std::move(s)), send(full, std::move(s)), otherwise()), 2u);
   EXPECT_EQ(s, text);
-  EXPECT_EQ(select(send(open, s), send(full, s)), 0u);
+  EXPECT_EQ(select(send(open, std::move(s)), send(full, std::move(s))), 0u);
   EXPECT_EQ(open.recv(), text);
 
   weft::selector sel;
   s = text;
-  sel.add(send(full, s));
-  sel.add(send(full, s));
+  sel.add(send(full, std::move(s)));
+  sel.add(send(full, std::move(s)));
   sel.add(otherwise());
   EXPECT_EQ(sel.wait(), 2u);
   EXPECT_EQ(s, text);
@@ -652,8 +656,64 @@ TEST(select, one_value_stands_in_several_cases) {
 
   full.close();
   s = text;
-  EXPECT_THROW(select(send(full, s), send(full, s)), weft::closed_channel);
+  EXPECT_THROW(select(send(full, std::move(s)), send(full, std::move(s))), weft::closed_channel);
   EXPECT_EQ(s, text);
+}
+
+// A value that has to be made a T first is made one, and a selector sends it each time.
+TEST(select, values_of_other_types_are_converted) {
+  const chan<long> numbers(2);
+  EXPECT_EQ(select(send(numbers, 1)), 0u);
+  const weft::sender<long> end = numbers;
+  EXPECT_EQ(select(send(end, short{2}, [] {})), 0u);
+  EXPECT_EQ(numbers.recv(), 1);
+  EXPECT_EQ(numbers.recv(), 2);
+  const chan<std::string> words(2);
+  weft::selector s;
+  s.add(send(words, "a word that is long enough to be on the heap"));
+  s.wait();
+  s.wait();
+  EXPECT_EQ(words.recv()->size(), 44u);
+  EXPECT_EQ(words.recv()->size(), 44u);
+}
+
+// Go's specification has it as an example: a select that may send 0 or 1 sends random bits; also if
+// it has to wait before it can, and so it is with receives. In the end the channel is closed.
+TEST(select, one_channel_in_several_cases_is_fair_after_a_wait) {
+  constexpr int rounds = weft::test::scaled(3'000, 600);
+  weft::run([] {
+    const chan<int> c;
+    const chan<int> other;
+    const chan<int> nil = nullptr;
+    weft::wait_group all;
+    std::array<int, 3> sent{};
+    all.go([&] {
+      for (int i = 0; i < rounds; ++i) {
+        weft::this_goroutine::yield();
+        ++sent[static_cast<std::size_t>(*c.recv())];
+      }
+    });
+    for (int i = 0; i < rounds; ++i) {
+      select(send(c, 0), recv(other), recv(nil), send(c, 1), send(c, 2));
+    }
+    all.wait();
+    for (const int n : sent) EXPECT_NEAR(n, rounds / 3, rounds / 8);
+
+    std::array<int, 4> taken{};
+    all.go([&] {
+      for (int i = 0; i < rounds; ++i) {
+        weft::this_goroutine::yield();
+        c.send(1);
+      }
+      weft::this_goroutine::yield();
+      c.close();
+    });
+    for (int i = 0; i < rounds; ++i) ++taken[select(recv(c), recv(other), recv(c), recv(c))];
+    EXPECT_EQ(taken[1], 0);
+    for (const std::size_t i : {0u, 2u, 3u}) EXPECT_NEAR(taken[i], rounds / 3, rounds / 8);
+    EXPECT_NE(select(recv(c), recv(other), recv(c)), 1u);
+    all.wait();
+  });
 }
 
 // A const one that is sent beside it is a copy of the same value; a part of it at the same address
@@ -667,14 +727,14 @@ TEST(select, one_value_stands_in_cases_of_several_kinds) {
   const chan<std::string> open(1);
   full.send("x");
   std::string s(100, 's');
-  EXPECT_EQ(select(send(full, s), send(open, std::as_const(s))), 1u);
+  EXPECT_EQ(select(send(full, std::move(s)), send(open, s)), 1u);
   EXPECT_EQ(open.recv()->size(), 100u);
   EXPECT_EQ(s.size(), 100u);
 
   const chan<pair> pairs(1);
   const chan<pair> no_room;
   pair p;
-  EXPECT_EQ(select(send(no_room, p), send(open, p.first)), 1u);
+  EXPECT_EQ(select(send(no_room, std::move(p)), send(open, p.first)), 1u);
   (void)open.recv();
   EXPECT_EQ(p.second.size(), 100u);
 }
@@ -686,7 +746,7 @@ TEST(select, one_value_waits_in_two_cases) {
     weft::wait_group all;
     all.go([=] {
       auto value = std::make_unique<int>(7);
-      select(send(a, value), send(b, value));
+      select(send(a, std::move(value)), send(b, std::move(value)));
       EXPECT_EQ(value, nullptr);
     });
     select(recv(a, [](auto v) { EXPECT_EQ(**v, 7); }), recv(b, [](auto v) { EXPECT_EQ(**v, 7); }));

@@ -1,6 +1,8 @@
 // Timers and tickers, mostly in bubbles: what happens when is exact there.
+#include "allocated.hpp"
 #include "eventually.hpp"
 #include "runtime_fixture.hpp"
+#include "sched/scheduler.hpp"
 
 #include <weft/test.hpp>
 #include <weft/time.hpp>
@@ -8,11 +10,16 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <ratio>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -87,6 +94,160 @@ TEST(timer, takes_the_longest_and_the_shortest_durations) {
     EXPECT_EQ(clock::now(), start + 24h * 365 * 100);
     weft::this_goroutine::sleep_for(1ns);
     EXPECT_EQ(called, 1);
+  });
+}
+
+// The functions that take a duration and those that take a time point, by one name each.
+struct by_duration {
+  static auto context(auto d) { return with_timeout(weft::context::background(), d).ctx; }
+  static void sleep(auto d) { weft::this_goroutine::sleep_for(d); }
+  static bool lock(auto& m, auto d) { return m.try_lock_for(d); }
+  static bool lock_shared(auto& m, auto d) { return m.try_lock_shared_for(d); }
+  static bool acquire(auto& s, auto d) { return s.try_acquire_for(d); }
+  static auto wait(auto& waits, auto&&... how) { return waits.wait_for(how...); }
+};
+struct by_point {
+  static auto context(auto t) { return with_deadline(weft::context::background(), t).ctx; }
+  static void sleep(auto t) { weft::this_goroutine::sleep_until(t); }
+  static bool lock(auto& m, auto t) { return m.try_lock_until(t); }
+  static bool lock_shared(auto& m, auto t) { return m.try_lock_shared_until(t); }
+  static bool acquire(auto& s, auto t) { return s.try_acquire_until(t); }
+  static auto wait(auto& waits, auto&&... how) { return waits.wait_until(how...); }
+};
+
+// Time points and durations at the ends of their types, also of types coarser than a nanosecond and
+// of odd periods: nothing overflows, what is past is past and what is far is far.
+template <class By>
+void wait_by(auto far, auto past) {
+  weft::mutex m;
+  weft::shared_mutex s;
+  weft::condition_variable cv;
+  weft::binary_semaphore sem(0);
+  auto soon = weft::async([] { weft::this_goroutine::yield(); });
+  m.lock();
+  s.lock();
+  EXPECT_EQ(By::context(past).err(), weft::errc::deadline_exceeded);
+  EXPECT_FALSE(By::context(far).err());
+  By::sleep(past);
+  EXPECT_FALSE(By::lock(m, past));
+  EXPECT_FALSE(By::lock(s, past));
+  EXPECT_FALSE(By::lock_shared(s, past));
+  EXPECT_FALSE(By::acquire(sem, past));
+  EXPECT_EQ(By::wait(soon, far), std::future_status::ready);
+  std::unique_lock<weft::mutex> held(m, std::adopt_lock);
+  EXPECT_EQ(By::wait(cv, held, past), std::cv_status::timeout);
+  EXPECT_FALSE(By::wait(cv, held, past, [] { return false; }));
+  sem.release();
+  EXPECT_TRUE(By::acquire(sem, far));
+  held.unlock();
+  EXPECT_TRUE(By::lock(m, far));
+  m.unlock();
+  s.unlock();
+  EXPECT_TRUE(By::lock(s, far));
+  s.unlock();
+}
+
+template <class D>
+void take_all_kinds(D far, D past) {
+  wait_by<by_duration>(far, past);
+  EXPECT_FALSE(weft::this_goroutine::sleep_for(weft::context::background(), past));
+  weft::after(past).recv();
+  EXPECT_EQ(weft::select(weft::after(far, [] {}), weft::after(past, [] {})), 1u);
+  EXPECT_FALSE(weft::after(far).try_recv());
+  weft::ticker t(far);
+  t.reset(far);
+  EXPECT_FALSE(t.c().try_recv());
+}
+
+template <class Point>
+void take_all_points() {
+  constexpr Point far = Point::max();
+  wait_by<by_point>(far, Point::min());
+  weft::mutex m;
+  weft::condition_variable cv;
+  // And waits that something else ends.
+  weft::wait_group all;
+  const weft::chan<int> woken(1);
+  auto [c, cancel] = with_deadline(weft::context::background(), far);
+  all.go([&, c = c] {
+    std::unique_lock<weft::mutex> lock(m);
+    EXPECT_EQ(cv.wait_until(lock, far), std::cv_status::no_timeout);
+    woken.send(1);
+    c.done().recv();
+  });
+  while (!woken.try_recv()) {
+    cv.notify_all();
+    weft::this_goroutine::yield();
+  }
+  cancel();
+  all.wait();
+}
+
+TEST(timer, durations_and_time_points_of_every_size_fit) {
+  using namespace std::chrono;
+  using frames = duration<std::int64_t, std::ratio<1, 60>>;
+  using thirds = duration<std::int64_t, std::ratio<7, 3>>;
+  weft::run([] {
+    take_all_kinds(nanoseconds::max(), nanoseconds::min());
+    take_all_kinds(seconds::max(), seconds::min());
+    take_all_kinds(hours::max(), hours::min());
+    take_all_kinds(frames::max(), frames::min());
+    take_all_kinds(frames(60LL * 3'600 * 24 * 365 * 200), frames(-60LL * 3'600 * 24 * 365 * 200));
+    take_all_kinds(thirds::max(), thirds::min());
+    take_all_kinds(duration<double>::max(), duration<double>::min());
+    take_all_kinds(duration<float, std::micro>(1e30f), duration<float, std::micro>(-1e30f));
+    take_all_points<clock::time_point>();
+    take_all_points<steady_clock::time_point>();
+    take_all_points<system_clock::time_point>();
+    take_all_points<sys_seconds>();
+    take_all_points<sys_days>();
+    take_all_points<time_point<steady_clock, hours>>();
+    take_all_points<time_point<system_clock, frames>>();
+  });
+  EXPECT_EQ(weft::detail::to_ns(frames(60)), 1'000'000'000);
+  EXPECT_EQ(weft::detail::to_ns(frames(1)), 16'666'667);
+  EXPECT_EQ(weft::detail::to_ns(thirds(3)), 7'000'000'000);
+  EXPECT_EQ(weft::detail::to_ns(duration<double>(std::nan(""))), 0);
+}
+
+// Deadlines of files and sockets do not overflow, either.
+TEST(timer, deadlines_at_the_ends_of_time_fit) {
+  weft::run([] {
+    auto pipe = weft::os::pipe();
+    ASSERT_TRUE(pipe);
+    auto& [in, out] = *pipe;
+    auto listener = weft::net::listen("tcp", "127.0.0.1:0");
+    ASSERT_TRUE(listener);
+    std::array<std::byte, 1> byte{};
+    for (const auto past : {clock::time_point::min(), clock::time_point(1ns)}) {
+      EXPECT_FALSE(in.set_deadline(past));
+      EXPECT_EQ(in.read(byte).error(), weft::errc::timed_out);
+      listener->set_deadline(past);
+      EXPECT_EQ(listener->accept().error(), weft::errc::timed_out);
+    }
+    EXPECT_FALSE(in.set_read_deadline(std::chrono::hours::min()));
+    EXPECT_EQ(in.read(byte).error(), weft::errc::timed_out);
+    const auto answer_after = [&](auto set) {
+      weft::wait_group all;
+      set();
+      all.go([&] { EXPECT_EQ(in.read(byte), 1u); });
+      EXPECT_TRUE(weft::test::until_waiting(1, weft::detail::wait_reason::io));
+      EXPECT_EQ(out.write(byte), 1u);
+      all.wait();
+    };
+    answer_after([&] { EXPECT_FALSE(in.set_read_deadline(clock::time_point::max())); });
+    answer_after([&] { EXPECT_FALSE(in.set_read_deadline(std::chrono::hours::max())); });
+    answer_after([&] { EXPECT_FALSE(in.set_deadline(std::chrono::nanoseconds::max())); });
+  });
+}
+
+// A test's clock may come to the end of time, and tick there.
+TEST(ticker, of_the_longest_period_ticks_at_the_end_of_time) {
+  bubble([] {
+    weft::ticker t(std::chrono::nanoseconds::max());
+    t.c().recv();
+    weft::this_goroutine::sleep_for(std::chrono::hours::max());
+    EXPECT_FALSE(t.c().try_recv());
   });
 }
 
@@ -351,6 +512,32 @@ TEST(ticker, stop_and_reset_leave_no_stale_tick) {
   });
 }
 
+// Go's time.Tick: the channel of a temporary goes on, in a range-for for instance.
+TEST(ticker, the_channel_of_a_temporary_ticks) {
+  bubble([] {
+    const auto start = clock::now();
+    int ticks = 0;
+    for (const auto at : weft::ticker(10ms).c()) {
+      EXPECT_EQ(at - start, ++ticks * 10ms);
+      if (ticks == 5) break;
+    }
+    EXPECT_EQ(ticks, 5);
+    weft::ticker t(10ms);
+    const auto c = std::move(t).c();
+    EXPECT_EQ(*c.recv() - start, 60ms);
+    t.stop();
+    EXPECT_FALSE(t.c()) << "it was given away";
+  });
+}
+
+TEST(ticker, one_that_was_moved_from_says_so) {
+  weft::ticker t(1h);
+  const weft::ticker u = std::move(t);
+  t.stop();
+  EXPECT_FALSE(t.c());
+  EXPECT_THROW(t.reset(1s), std::logic_error);
+}
+
 TEST(ticker, wants_a_positive_period) {
   EXPECT_THROW(weft::ticker(0s), std::invalid_argument);
   EXPECT_THROW(weft::ticker(-1s), std::invalid_argument);
@@ -358,10 +545,127 @@ TEST(ticker, wants_a_positive_period) {
   EXPECT_THROW(t.reset(0s), std::invalid_argument);
 }
 
-// A timer that is still armed when the test ends was forgotten.
-TEST(timer, one_that_is_left_behind_fails_an_exploration) {
-  const auto r = weft::test::try_explore({.runs = 1}, [] { weft::after(1s); });
+// A function that is still to be called when the test ends was forgotten.
+TEST(after_func, one_that_is_left_behind_fails_an_exploration) {
+  const auto r = weft::test::try_explore({.runs = 1}, [] { weft::after_func(1s, [] {}); });
   EXPECT_NE(r.failure.find("timer is left behind"), std::string::npos) << r.report;
+}
+
+// The usual way to limit a wait must not fail a test when the answer comes in time: the timer has
+// no handle any more.
+TEST(timer, one_without_a_handle_is_not_left_behind) {
+  const auto body = [] {
+    const weft::chan<int> answer(1);
+    answer.send(1);
+    weft::select(weft::recv(answer), weft::after(10ms));  // time may pass in an exploration
+    (void)weft::after(1h);
+    const weft::timer dropped(1h);
+    EXPECT_FALSE(dropped.c().try_recv());
+    weft::receiver<clock::time_point> ticks = weft::ticker(1s).c();
+    ticks.recv();
+    const weft::receiver<clock::time_point> copy = ticks;
+    ticks = nullptr;
+    copy.recv();
+    weft::selector s;
+    s.add(weft::after(1h));
+    s.add(weft::otherwise());
+    EXPECT_EQ(s.wait(), 1u);
+  };
+  bubble(body);
+  explore({.runs = 100}, body);
+}
+
+// As long as one handle is left, on the timer or on its channel, it fires; and a goroutine may drop
+// the last one while it fires.
+TEST(timer, the_last_handle_goes_while_it_fires) {
+  explore({.runs = weft::test::runs(3'000)}, [] {
+    weft::wait_group all;
+    int heard = 0;
+    {
+      weft::timer t(1ms);
+      all.go([&heard, c = t.c()] { heard += weft::select(weft::recv(c), weft::after(2ms)) == 0; });
+      all.go([t] { weft::this_goroutine::sleep_for(1ms); });
+    }
+    weft::this_goroutine::sleep_for(1ms);
+    all.wait();
+    EXPECT_LE(heard, 1);
+  });
+  for (const int procs : {1, 2, 8}) {
+    const procs_scope p(procs);
+    weft::run([] {
+      weft::wait_group all;
+      for (int g = 0; g < 4; ++g) {
+        all.go([g] {
+          for (int i = 0; i < scaled(5'000, 500); ++i) {
+            const auto c = weft::after(std::chrono::microseconds(i % 20));
+            if (i % 3 == 0) weft::this_goroutine::yield();
+            if (i % 4 == g) c.recv();
+            (void)weft::timer(std::chrono::microseconds(i % 7)).c();
+            (void)weft::ticker(std::chrono::microseconds(1 + i % 7)).c().try_recv();
+          }
+        });
+      }
+      all.wait();
+    });
+  }
+}
+
+// A timer that has fired, or was made, in a test may be dropped outside of it.
+TEST(timer, of_a_test_may_be_dropped_after_it) {
+  std::vector<weft::receiver<clock::time_point>> kept;
+  bubble([&] {
+    weft::timer t(1ms);
+    kept.push_back(t.c());
+    weft::this_goroutine::sleep_for(1s);
+    kept.push_back(weft::after(0s));
+    weft::this_goroutine::sleep_for(1s);
+    t.stop();
+  });
+  kept.clear();
+}
+
+// Servers make a timer for each request. What they drop must not stay until its time.
+TEST(timer, dropped_ones_are_given_back) {
+  weft::run([] {
+    const weft::chan<int> answer(1);
+    const auto serve = [&](int n) {
+      for (int i = 0; i < n; ++i) {
+        answer.send(1);
+        weft::select(weft::recv(answer), weft::after(1h));
+        (void)weft::after(1h);
+        const weft::timer t(1h);
+        (void)weft::ticker(1h).c();
+      }
+    };
+    constexpr int n = scaled(20'000, 1'000);
+    serve(100);
+    const std::size_t used = weft::test::allocated_bytes();
+    serve(n);
+    EXPECT_LT(weft::test::allocated_bytes(), used + 200'000) << "10 bytes for each would be more";
+  });
+}
+
+// A function that is to be called has to stay, but nothing else: no goroutine, no stack.
+TEST(after_func, one_that_waits_takes_little_memory) {
+  weft::run([] {
+    constexpr std::size_t n = scaled(100'000, 10'000);
+    std::vector<weft::timer> timers;
+    timers.reserve(n);
+    weft::after_func(1h, [] {}).stop();
+    const auto count_records = [] {
+      std::size_t all = 0;
+      weft::sched::the_scheduler.records.for_each([&](const auto&) { ++all; });
+      return all;
+    };
+    const std::size_t records = count_records();
+    const std::size_t used = weft::test::allocated_bytes();
+    for (std::size_t i = 0; i < n; ++i) timers.push_back(weft::after_func(1h, [] {}));
+    if (!weft::base::sanitizer::active) {
+      EXPECT_LT((weft::test::allocated_bytes() - used) / n, 250u);
+    }
+    EXPECT_LT(count_records(), records + 1'000);
+    for (weft::timer& t : timers) t.stop();
+  });
 }
 
 // ---- The real clock ----

@@ -28,14 +28,22 @@
 // few hundred uses in a row by one machine that machine need not take the lock any more, until
 // somebody else comes (src/sched/bias.hpp); a channel that a select or a timer uses stays without.
 //   I4  bias_ names a machine only if nobody holds the lock; whoever has got the lock looks again.
+//   I5  count_ is 0 only while the ring is empty, and flags_ says that no sender waits only while
+//       that is so or count_ is not 0: also in the middle of an operation, for the hints.
 // A channel that was made in a test's simulation says so in bias_, too, for ever: so nobody outside
 // takes a fast path, and the others look.
 //
 // Memory order:
 //   [N1] unlock's release -> lock's acquire: everything of the channel.
 //   [N2] claim's acquire-release of fired: whoever claims a set has seen what its owner wrote.
-//   count_ and flags_ are read as hints without the lock (relaxed), by operations that do not wait:
-//   what they fail on was so at some instant of the call.
+//   [N3] close's release of flags_ -> acquire of a reader that sees it closed: what its owner did
+//        before.
+//   count_ and flags_ are read as hints without the lock, by operations that do not wait: what they
+//   fail on was so at some instant of the call (I5). flags_ comes first (acquire, so that it does):
+//   while there is a value that was put back no receiver takes one from the ring, so if there was
+//   none then and the ring is empty now, there was nothing just before one was put back.
+//   [N4] a receiver's release of count_ -> acquire of the hint: if the ring is empty because values
+//        were taken after a close, the hint sees the close when it looks at flags_ once more.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -113,10 +121,28 @@ struct chan_word_received {
   chan_outcome outcome;
 };
 
+// What a channel is a part of: a timer, a context. The owner makes and destroys the channel, and
+// learns when no handle on it is left.
+class chan_owner {
+ public:
+  // The last handle on the channel is gone. Another one may come from the owner meanwhile: what
+  // counts is how often it gave out a first one and how often the last one went. Outside the
+  // runtime.
+  virtual void channel_dropped() noexcept = 0;
+
+ protected:
+  ~chan_owner() = default;
+};
+
 class WEFT_API chan_core {
  public:
-  // Throws: std::length_error, std::bad_alloc.
+  // A channel with one handle. Throws: std::length_error, std::bad_alloc.
   static chan_core* make(std::size_t capacity, const chan_shape& shape);
+  // One without a handle, for the owner to destroy. Every user takes the lock. Requires: elements
+  // are no boxes. Throws: std::length_error, std::bad_alloc.
+  static chan_core* make_owned(std::size_t capacity, const chan_shape& shape, chan_owner* owner);
+  // Requires: no handle is left, and it is the owner's.
+  void destroy() noexcept;
   // Whether it was made in a simulation and this is none.
   bool is_away() const noexcept;
   // Throws: std::logic_error then.
@@ -128,10 +154,11 @@ class WEFT_API chan_core {
     return bias_after_.load(std::memory_order_relaxed) == never_biased;
   }
 
-  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // Returns: whether there was no handle before, which only the owner need ask.
+  bool retain() noexcept { return references_.fetch_add(1, std::memory_order_relaxed) == 0; }
   void release() noexcept {
     // acq_rel: the last one sees what all others did.
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) destroy();
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) dropped();
   }
 
   // Blocks: the goroutine. Returns: done or closed; the element is taken over only if done.
@@ -161,10 +188,18 @@ class WEFT_API chan_core {
     return count() < capacity_ || (flags() & (is_closed | has_receivers)) != 0;
   }
   bool could_receive() const noexcept {
-    return count() != 0 || (flags() & (is_closed | has_senders | has_returned)) != 0;
+    const std::uint32_t f = flags_.load(std::memory_order_acquire);
+    // is_closed once more, afterwards: it may have been closed, and then emptied, in between.
+    return (f & (is_closed | has_senders | has_returned)) != 0 ||
+           count_.load(std::memory_order_acquire) != 0 || is_closed_now();  // [N4]
   }
   bool is_received_from_hint() const noexcept { return (flags() & has_receivers) != 0; }
-  bool closed_hint() const noexcept { return (flags() & is_closed) != 0; }
+  // Whether a receiver waits that the end of the process has not stopped. Inside the runtime.
+  // Requires: forgo_bias().
+  bool is_received_from_inside() noexcept;
+  bool is_closed_now() const noexcept {
+    return (flags_.load(std::memory_order_acquire) & is_closed) != 0;  // [N3]
+  }
 
  private:
   friend class chan_select;
@@ -172,7 +207,8 @@ class WEFT_API chan_core {
   chan_core(std::size_t capacity, const chan_shape& shape) noexcept
       : capacity_(capacity), shape_(shape) {}
   ~chan_core() = default;
-  void destroy() noexcept;
+  static chan_core* allocate(std::size_t capacity, const chan_shape& shape);
+  void dropped() noexcept;
 
   bool try_lock() noexcept { return lock_.exchange(1, std::memory_order_acquire) == 0; }  // [N1]
   void lock() noexcept {
@@ -203,6 +239,7 @@ class WEFT_API chan_core {
     has_receivers = 2,  // that wait
     has_senders = 4,    // that wait
     has_returned = 8,
+    has_owner = 16,  // for ever
   };
   std::uint32_t flags() const noexcept { return flags_.load(std::memory_order_relaxed); }
   std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
@@ -222,6 +259,8 @@ class WEFT_API chan_core {
   void push_ring_locked(const void* element) noexcept;
   template <bool one_word>
   void pop_ring_locked(void* element) noexcept;
+  template <bool one_word>
+  void exchange_ring_locked(void* element, const void* with) noexcept;
 
   // Under the lock. The waiter that was served, if any, has to be readied after the unlock.
   template <bool one_word>
@@ -262,11 +301,14 @@ class WEFT_API chan_core {
   std::size_t tail_ = 0;               // of the ring; guarded by the lock
   const std::size_t capacity_;
   const chan_shape shape_;
-  std::atomic<std::uint32_t> references_{1};
+  std::atomic<std::uint32_t> references_{0};      // handles
   std::atomic<std::uint32_t> returned_count_{0};  // guarded by the lock; a hint else
   chan_queue receivers_;
   chan_queue senders_;
-  chan_box_base* returned_ = nullptr;    // guarded by the lock
+  union {
+    chan_box_base* returned_ = nullptr;  // guarded by the lock
+    chan_owner* owner_;                  // has_owner: immutable; there are no boxes
+  };
   sched::machine* last_user_ = nullptr;  // guarded by the lock; null: a thread, or nobody
   std::uint32_t uses_in_a_row_ = 0;      // of it; guarded by the lock
   // Uses in a row that make a machine privileged. Written under the lock.

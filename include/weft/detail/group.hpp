@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -28,8 +29,10 @@ class WEFT_API group {
   group& operator=(const group&) = delete;
   ~group();
 
-  // From now on at most n goroutines run at once: go waits, try_go refuses.
-  // Throws: std::logic_error while goroutines run, std::invalid_argument if n is 0.
+  static constexpr std::size_t no_limit = SIZE_MAX;
+  // From now on at most n goroutines run at once: go waits, try_go refuses. With 0 none can be
+  // started, and go waits for ever.
+  // Throws: std::logic_error while goroutines run.
   void set_limit(std::size_t n);
 
   // Starts f. Blocks: the goroutine, while the limit is reached. Throws: as weft::go.

@@ -63,6 +63,11 @@ class basic_interruption : public interrupter {
     return !gave_up_;
   }
 
+  // Under the lock of what is watched. Returns: who waits, or null.
+  typename Seam::waiter armed_for() const noexcept {
+    return state_.load(std::memory_order_acquire) == armed ? who_ : nullptr;
+  }
+
   // Called once, under the lock of what is watched, inside the runtime. Returns: whom to ready
   // after the lock has been let go, or null.
   typename Seam::waiter fire() noexcept {

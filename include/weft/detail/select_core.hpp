@@ -18,6 +18,7 @@ struct select_case {
   void* element = nullptr;       // what is sent, or room for what is received
   kind what = kind::receive;
   chan_outcome outcome = chan_outcome::would_wait;  // of the case that was taken
+  std::uint32_t at = 0;          // the index of the case that enters its queue at this one's turn
   const void* source = nullptr;  // the object that is sent, if that is moved from,
   const void* type = nullptr;    // and what stands for its type
   void* holder = nullptr;        // its outgoing<T>, which other cases that send it share
@@ -52,6 +53,7 @@ class WEFT_API chan_select {
   static std::size_t wait_in_queues(sched::machine* m, std::span<select_case* const> cases,
                                     chan_core* const* channels, std::size_t n,
                                     std::int64_t deadline_ns);
+  static void shuffle(sched::machine* m, std::span<select_case* const> cases) noexcept;
   static void leave_queues(std::span<select_case* const> cases, std::size_t taken) noexcept;
 };
 

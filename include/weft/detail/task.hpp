@@ -38,12 +38,14 @@ enum class start_as : unsigned char { child, main };
 // Takes an unused record. Throws: std::system_error if there is none, std::bad_alloc.
 WEFT_API goroutine* begin_start(start_as who);
 WEFT_API goroutine* begin_start(const go_options& options);
+// begin_start for a caller that is inside the runtime: a timer. Returns: null if there is none.
+WEFT_API goroutine* begin_start_inside() noexcept;
 // The room for the callable in the record.
 WEFT_API void* task_storage(goroutine* g) noexcept;
 // Lets the goroutine run invoke(storage). Or gives the record back.
 WEFT_API void commit_start(goroutine* g, void (*invoke)(void* storage)) noexcept;
 WEFT_API void abort_start(goroutine* g) noexcept;
-// commit_start for a caller that is inside the runtime: a timer.
+// commit_start for a caller that is inside the runtime.
 WEFT_API void commit_start_inside(goroutine* g, void (*invoke)(void* storage)) noexcept;
 
 template <class F, class... Args>

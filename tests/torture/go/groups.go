@@ -16,21 +16,28 @@ import (
 // A token is the time at which it was sent.
 type tokens chan int64
 
-func startYielders(p *program, g *group) {
-	work := g.line.number("work_us")
+// startRounds has every goroutine of the group do one round after the other until the end.
+func startRounds(g *group, c counted, round func()) {
 	for i := 0; i < g.n; i++ {
 		i := i
-		g.goroutine(isCounted, func() {
+		g.goroutine(c, func() {
 			turns := int64(0)
 			for ; g.more(turns); turns++ {
-				p.compute(work)
-				began := now()
-				runtime.Gosched()
-				g.waited(waitYield, began)
+				round()
 			}
 			g.progress[i] = turns
 		})
 	}
+}
+
+func startYielders(p *program, g *group) {
+	work := g.line.number("work_us")
+	startRounds(g, isCounted, func() {
+		p.compute(work)
+		began := now()
+		runtime.Gosched()
+		g.waited(waitYield, began)
+	})
 }
 
 // answer is the half of a pair that answers.
@@ -123,17 +130,10 @@ func startRings(p *program, g *group) {
 
 func startSleepers(p *program, g *group) {
 	work, sleep := g.line.number("work_us"), g.line.number("sleep_us")
-	for i := 0; i < g.n; i++ {
-		i := i
-		g.goroutine(isCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				g.sleep(sleep)
-				p.compute(work)
-			}
-			g.progress[i] = turns
-		})
-	}
+	startRounds(g, isCounted, func() {
+		g.sleep(sleep)
+		p.compute(work)
+	})
 }
 
 func startTickers(p *program, g *group) {
@@ -176,17 +176,10 @@ func block(g *group, us int64) {
 
 func startBlockers(p *program, g *group) {
 	work, sleep := g.line.numberOr("work_us", 0), g.line.number("sleep_us")
-	for i := 0; i < g.n; i++ {
-		i := i
-		g.goroutine(notCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				block(g, sleep)
-				p.compute(work)
-			}
-			g.progress[i] = turns
-		})
-	}
+	startRounds(g, notCounted, func() {
+		block(g, sleep)
+		p.compute(work)
+	})
 }
 
 func startWaiters(p *program, g *group) {
@@ -197,52 +190,38 @@ func startWaiters(p *program, g *group) {
 		when   int64
 	}
 	work := g.line.number("work_us")
-	for i := 0; i < g.n; i++ {
-		i := i
+	startRounds(g, notCounted, func() {
+		b := &bell{}
+		b.rung = sync.NewCond(&b.mu)
 		g.goroutine(notCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				b := &bell{}
-				b.rung = sync.NewCond(&b.mu)
-				g.goroutine(notCounted, func() {
-					p.compute(work)
-					b.mu.Lock()
-					b.isRung = true
-					b.when = now()
-					b.rung.Signal()
-					b.mu.Unlock()
-				})
-				began := now()
-				b.mu.Lock()
-				for !b.isRung {
-					b.rung.Wait()
-				}
-				g.received(waitWake, b.when, began)
-				b.mu.Unlock()
-			}
-			g.progress[i] = turns
+			p.compute(work)
+			b.mu.Lock()
+			b.isRung = true
+			b.when = now()
+			b.rung.Signal()
+			b.mu.Unlock()
 		})
-	}
+		began := now()
+		b.mu.Lock()
+		for !b.isRung {
+			b.rung.Wait()
+		}
+		g.received(waitWake, b.when, began)
+		b.mu.Unlock()
+	})
 }
 
 func startMutexes(p *program, g *group) {
 	work := g.line.number("work_us")
 	mu := &sync.Mutex{}
-	for i := 0; i < g.n; i++ {
-		i := i
-		g.goroutine(isCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				mu.Lock()
-				p.compute(work)
-				mu.Unlock()
-				began := now()
-				runtime.Gosched()
-				g.waited(waitYield, began)
-			}
-			g.progress[i] = turns
-		})
-	}
+	startRounds(g, isCounted, func() {
+		mu.Lock()
+		p.compute(work)
+		mu.Unlock()
+		began := now()
+		runtime.Gosched()
+		g.waited(waitYield, began)
+	})
 }
 
 func startLocked(p *program, g *group) {
@@ -270,25 +249,18 @@ func startLocked(p *program, g *group) {
 
 func startStorms(p *program, g *group) {
 	work, every, burst := g.line.number("work_us"), g.line.number("every_us"), g.line.number("burst")
-	for i := 0; i < g.n; i++ {
-		i := i
-		g.goroutine(isCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				g.sleep(every)
-				var children sync.WaitGroup
-				children.Add(int(burst))
-				for child := int64(0); child < burst; child++ {
-					g.goroutine(notCounted, func() {
-						p.compute(work)
-						children.Done()
-					})
-				}
-				children.Wait()
-			}
-			g.progress[i] = turns
-		})
-	}
+	startRounds(g, isCounted, func() {
+		g.sleep(every)
+		var children sync.WaitGroup
+		children.Add(int(burst))
+		for child := int64(0); child < burst; child++ {
+			g.goroutine(notCounted, func() {
+				p.compute(work)
+				children.Done()
+			})
+		}
+		children.Wait()
+	})
 }
 
 func grow(p *program, g *group, nodes *sync.WaitGroup, depth, work int64) {
@@ -304,20 +276,13 @@ func grow(p *program, g *group, nodes *sync.WaitGroup, depth, work int64) {
 
 func startTrees(p *program, g *group) {
 	work, every, depth := g.line.number("work_us"), g.line.number("every_us"), g.line.number("depth")
-	for i := 0; i < g.n; i++ {
-		i := i
-		g.goroutine(notCounted, func() {
-			turns := int64(0)
-			for ; g.more(turns); turns++ {
-				g.sleep(every)
-				var nodes sync.WaitGroup
-				nodes.Add(1)
-				grow(p, g, &nodes, depth, work)
-				nodes.Wait()
-			}
-			g.progress[i] = turns
-		})
-	}
+	startRounds(g, notCounted, func() {
+		g.sleep(every)
+		var nodes sync.WaitGroup
+		nodes.Add(1)
+		grow(p, g, &nodes, depth, work)
+		nodes.Wait()
+	})
 }
 
 func startTimers(p *program, g *group) {

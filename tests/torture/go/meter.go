@@ -119,7 +119,7 @@ func (m *meter) percentile(q float64) int64 {
 	return m.worst
 }
 
-// jain returns Jain's index of fairness: 1 if all got the same, 1/n if one got everything.
+// jain returns Jain's index of fairness: 1 if all got equal parts, 1/n if one got everything.
 func jain(shares []int64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, share := range shares {

@@ -1,8 +1,8 @@
 // What the goroutines of each kind do, except those that read and write (group_io.cpp). ../table.md
-// describes the kinds; ../go/groups.go is the same in Go, in the same order.
+// describes the kinds; ../go/groups.go has them in Go, in this order.
 //
-// Who ends a conversation closes the channels it sends on, and nobody else closes them; who finds
-// its channel closed does likewise. So the end of one is the end of all who talk to it.
+// The goroutine that ends a conversation closes the channels it sends on, and no other does; who
+// finds its channel closed does likewise. So the end of one is the end of all who talk to it.
 #include "program.hpp"
 
 #include <weft/chan.hpp>
@@ -22,27 +22,33 @@ namespace torture {
 namespace {
 
 using std::chrono::microseconds;
-// A token is the time at which it would be sent if nobody had kept its sender from computing: so it
-// is all the same whether a chain of goroutines is stopped while one computes, when it sends, or
-// before the next one goes on.
+// A token is the time at which it would be sent if its sender had never been kept from computing:
+// so it makes no difference whether a chain of goroutines is stopped while one computes, when it
+// sends, or before the next one goes on.
 using tokens = weft::chan<std::int64_t>;
 
 constexpr std::int64_t ns_per_us = 1000;
 
-void start_yielders(program& all, group& g) {
-  const std::int64_t work = g.number("work_us");
+// Every goroutine of the group has one round after the other until the end.
+template <class F>
+void start_rounds(group& g, counted c, F round) {
   for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::yes, [&all, &g, work, i] {
+    g.start(c, [&g, round, i] {
       std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        all.compute(work);
-        const std::int64_t began = now_ns();
-        weft::this_goroutine::yield();
-        g.waited(wait::yield, began);
-      }
+      for (; g.more(turns); ++turns) round();
       g.made_progress(i, turns);
     });
   }
+}
+
+void start_yielders(program& all, group& g) {
+  const std::int64_t work = g.number("work_us");
+  start_rounds(g, counted::yes, [&all, &g, work] {
+    all.compute(work);
+    const std::int64_t began = now_ns();
+    weft::this_goroutine::yield();
+    g.waited(wait::yield, began);
+  });
 }
 
 // The half of a pair that answers.
@@ -89,7 +95,7 @@ void start_pairs(program& all, group& g) {
   }
 }
 
-// A channel holds all tokens of its ring, so that nobody waits in order to send.
+// A channel holds all tokens of its ring, so that no goroutine waits in order to send.
 void start_rings(program& all, group& g) {
   const std::int64_t work = g.number("work_us");
   const auto size = static_cast<std::size_t>(g.number("size"));
@@ -122,16 +128,10 @@ void start_rings(program& all, group& g) {
 void start_sleepers(program& all, group& g) {
   const std::int64_t work = g.number("work_us");
   const std::int64_t sleep = g.number("sleep_us");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::yes, [&all, &g, work, sleep, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        g.sleep(sleep);
-        all.compute(work);
-      }
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::yes, [&all, &g, work, sleep] {
+    g.sleep(sleep);
+    all.compute(work);
+  });
 }
 
 // Ticks are counted from the making of the ticker. If that took long, so that it is not known when
@@ -171,13 +171,7 @@ void block(group& g, std::int64_t sleep_us) {
 
 void start_pollers(program&, group& g) {
   const std::int64_t sleep = g.number("sleep_us");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::no, [&g, sleep, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) block(g, sleep);
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::no, [&g, sleep] { block(g, sleep); });
 }
 
 // Each round starts a goroutine and waits for it as plain C++ does, with the thread.
@@ -189,47 +183,35 @@ void start_waiters(program& all, group& g) {
     std::int64_t when = 0;  // guarded by mu
   };
   const std::int64_t work = g.number("work_us");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::no, [&all, &g, work, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        const auto b = std::make_shared<bell>();
-        g.start(counted::no, [&all, b, work] {
-          all.compute(work);
-          const std::lock_guard l(b->mu);
-          b->is_rung = true;
-          b->when = now_ns();
-          b->rung.notify_one();
-        });
-        const std::int64_t began = now_ns();
-        std::unique_lock l(b->mu);
-        b->rung.wait(l, [&] { return b->is_rung; });
-        g.received(wait::wake, b->when, began);
-      }
-      g.made_progress(i, turns);
+  start_rounds(g, counted::no, [&all, &g, work] {
+    const auto b = std::make_shared<bell>();
+    g.start(counted::no, [&all, b, work] {
+      all.compute(work);
+      const std::lock_guard l(b->mu);
+      b->is_rung = true;
+      b->when = now_ns();
+      b->rung.notify_one();
     });
-  }
+    const std::int64_t began = now_ns();
+    std::unique_lock l(b->mu);
+    b->rung.wait(l, [&] { return b->is_rung; });
+    g.received(wait::wake, b->when, began);
+  });
 }
 
 // All lock one plain mutex in turns, and may be stopped with it in their hands.
 void start_mutexes(program& all, group& g) {
   const std::int64_t work = g.number("work_us");
   const auto mu = std::make_shared<std::mutex>();
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::yes, [&all, &g, work, mu, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        {
-          const std::lock_guard l(*mu);
-          all.compute(work);
-        }
-        const std::int64_t began = now_ns();
-        weft::this_goroutine::yield();
-        g.waited(wait::yield, began);
-      }
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::yes, [&all, &g, work, mu] {
+    {
+      const std::lock_guard l(*mu);
+      all.compute(work);
+    }
+    const std::int64_t began = now_ns();
+    weft::this_goroutine::yield();
+    g.waited(wait::yield, began);
+  });
 }
 
 enum class announced : std::uint8_t { no, yes };
@@ -237,22 +219,16 @@ enum class announced : std::uint8_t { no, yes };
 void start_blockers(program& all, group& g, announced a) {
   const std::int64_t work = g.number("work_us");
   const std::int64_t sleep = g.number("sleep_us");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::no, [&all, &g, work, sleep, a, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        if (a == announced::no) {
-          block(g, sleep);
-        } else {
-          const std::int64_t due = now_ns() + sleep * ns_per_us;
-          weft::blocking([&] { ::usleep(static_cast<useconds_t>(sleep)); });
-          g.was_due(wait::back, due);
-        }
-        all.compute(work);
-      }
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::no, [&all, &g, work, sleep, a] {
+    if (a == announced::no) {
+      block(g, sleep);
+    } else {
+      const std::int64_t due = now_ns() + sleep * ns_per_us;
+      weft::blocking([&] { ::usleep(static_cast<useconds_t>(sleep)); });
+      g.was_due(wait::back, due);
+    }
+    all.compute(work);
+  });
 }
 
 // Every second goroutine that answers ends without unlocking, and its thread with it.
@@ -280,24 +256,18 @@ void start_storms(program& all, group& g) {
   const std::int64_t work = g.number("work_us");
   const std::int64_t every = g.number("every_us");
   const std::int64_t burst = g.number("burst");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::yes, [&all, &g, work, every, burst, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        g.sleep(every);
-        weft::wait_group children;
-        children.add(static_cast<int>(burst));
-        for (std::int64_t child = 0; child < burst; ++child) {
-          g.start(counted::no, [&all, &children, work] {
-            all.compute(work);
-            children.done();
-          });
-        }
-        children.wait();
-      }
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::yes, [&all, &g, work, every, burst] {
+    g.sleep(every);
+    weft::wait_group children;
+    children.add(static_cast<int>(burst));
+    for (std::int64_t child = 0; child < burst; ++child) {
+      g.start(counted::no, [&all, &children, work] {
+        all.compute(work);
+        children.done();
+      });
+    }
+    children.wait();
+  });
 }
 
 void grow(program& all, group& g, weft::wait_group& nodes, std::int64_t depth, std::int64_t work) {
@@ -316,19 +286,13 @@ void start_trees(program& all, group& g) {
   const std::int64_t work = g.number("work_us");
   const std::int64_t every = g.number("every_us");
   const std::int64_t depth = g.number("depth");
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    g.start(counted::no, [&all, &g, work, every, depth, i] {
-      std::int64_t turns = 0;
-      for (; g.more(turns); ++turns) {
-        g.sleep(every);
-        weft::wait_group nodes;
-        nodes.add(1);
-        grow(all, g, nodes, depth, work);
-        nodes.wait();
-      }
-      g.made_progress(i, turns);
-    });
-  }
+  start_rounds(g, counted::no, [&all, &g, work, every, depth] {
+    g.sleep(every);
+    weft::wait_group nodes;
+    nodes.add(1);
+    grow(all, g, nodes, depth, work);
+    nodes.wait();
+  });
 }
 
 void start_timers(program& all, group& g) {

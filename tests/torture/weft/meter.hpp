@@ -1,6 +1,6 @@
-// How long somebody waited, counted without locks and without memory: a histogram of logarithmic
+// How long goroutines waited, counted without locks and without memory: a histogram of logarithmic
 // buckets, eight to a power of two, so that a percentile is right within 12 per cent. The longest
-// wait is kept exactly. All counters are statistics that nobody reads before the program is over:
+// wait is kept exactly. All counters are statistics that are not read before the program is over:
 // relaxed accesses do.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class wait : std::uint8_t {
   fresh,  // from go to the first instant
   timer,  // beyond the time a sleep, a ticker or after_func was to end
   wake,   // from when the partner should have sent to the return of a receive that was waiting
-  io,     // the same through a socket
+  io,     // what it received came through a socket
   back,   // of a call that blocks the thread: beyond its nominal time
   hog,    // a gap above 0.2 ms in the life of a goroutine that does nothing but compute
 };
@@ -80,7 +80,7 @@ class meter {
   std::atomic<std::int64_t> worst_at_ns_{0};
 };
 
-// Jain's index of fairness: 1 if all got the same, 1/n if one got everything.
+// Jain's index of fairness: 1 if all got equal parts, 1/n if one got everything.
 template <class Range>
 double jain(const Range& shares) {
   double sum = 0;

@@ -10,8 +10,8 @@ namespace {
 constexpr std::int64_t ns_per_us = 1000;
 constexpr std::int64_t ns_per_ms = 1'000'000;
 
-// Somebody could run for so long and the process used less than this part of one core: it slept on
-// the job.
+// A goroutine could run for so long and the process used less than this part of one core: it slept
+// on the job.
 constexpr std::int64_t stall_wait_ns = 150 * ns_per_ms;
 constexpr double stall_share = 0.4;
 

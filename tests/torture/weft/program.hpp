@@ -1,7 +1,7 @@
 // The program that runs: its end, its groups, and what is known of it when it is over.
 //
 // The end. A program lasts until its deadline and until its finite groups (those with rounds) are
-// done, but not beyond the cap. Nobody is told: every goroutine asks over() between two rounds, and
+// done, but not beyond the cap. No goroutine is told: each asks over() between two rounds, and
 // those that wait for a partner are let go by that partner. So a lost wake-up is a program that
 // does not end, and the watch ends the process.
 //
@@ -50,8 +50,8 @@ class group {
 
   // The wait is over now and began when the goroutine could have gone on.
   void waited(wait kind, std::int64_t since_ns) noexcept;
-  // The same for who received what was sent at `sent_ns` and has been waiting since `began_ns`.
-  // What lay there already is no wait.
+  // Like waited(), for a goroutine that received what was sent at `sent_ns` and has been waiting
+  // since `began_ns`. What lay there already is no wait.
   void received(wait kind, std::int64_t sent_ns, std::int64_t began_ns) noexcept {
     if (sent_ns > began_ns) waited(kind, sent_ns);
   }
@@ -90,7 +90,7 @@ class program {
 
   // Takes note of how much CPU the process has used by now. For the watch, every sample_ns.
   void sample_cpu() noexcept;
-  // Of the end that the program must reach at the latest, if nobody hangs.
+  // Of the end that the program must reach at the latest, if no goroutine hangs.
   std::int64_t latest_end_ns() const noexcept { return has_finite_ ? cap_ns_ : deadline_ns_; }
   std::int64_t start_ns() const noexcept { return start_ns_; }
   std::int64_t steps_per_us() const noexcept { return steps_per_us_; }
@@ -111,7 +111,7 @@ class program {
   std::int64_t start_ns_;
   std::int64_t deadline_ns_;
   std::int64_t cap_ns_;
-  std::int64_t started_ns_ = 0;  // when main had started everybody
+  std::int64_t started_ns_ = 0;  // when main had started all goroutines
   bool has_finite_ = false;
   std::deque<group> groups_;
   weft::wait_group alive_;
@@ -132,7 +132,7 @@ class program {
 
 // groups.cpp: starts the goroutines of one group.
 void start_group(program& all, group& g);
-// group_io.cpp: the same for the kinds sockets and files. Returns: whether it was one of them.
+// group_io.cpp: starts a group of the kinds sockets and files. Returns: whether it was one of them.
 bool start_io_group(program& all, group& g);
 
 template <class F>

@@ -1,0 +1,203 @@
+// refused_call.cpp: a bit of everything in a sandbox that refuses one system call.
+//
+//   refused_call NUMBER ERRNO start|later FILE
+//
+// From the start, or after all of it has been done once. Prints a line for each part that did not
+// do what it should: the part and the error. Returns: 0 if it got through, well or not; 77 if there
+// is no sandbox to be had.
+#include "sandbox.hpp"
+
+#include <weft/weft.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fcntl.h>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unistd.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using weft::this_goroutine::sleep_for;
+
+std::string file_name;
+
+void expect(bool is_so, const char* what) {
+  if (!is_so) throw std::runtime_error(what);
+}
+
+template <class T>
+T value(weft::expected<T> e, const char* what) {
+  if (!e) throw std::runtime_error(std::string(what) + ": " + e.error().message());
+  return std::move(*e);
+}
+
+void start_goroutines() {
+  weft::wait_group all;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 2'000; ++i) {
+    all.go([&] {
+      sleep_for(1ms);
+      ++ran;
+    });
+  }
+  all.wait();
+  expect(ran == 2'000, "some never ran");
+}
+
+void pass_values() {
+  const weft::chan<int> numbers(8);
+  weft::wait_group all;
+  all.go([&] {
+    for (int i = 0; i < 1'000; ++i) numbers.send(i);
+    numbers.close();
+  });
+  int sum = 0;
+  for (const int n : numbers) sum += n;
+  all.wait();
+  expect(sum == 499'500, "values were lost");
+}
+
+void keep_time() {
+  weft::ticker t(2ms);
+  for (int i = 0; i < 5; ++i) t.c().recv();
+  bool is_late = false;
+  const weft::chan<int> silent;
+  weft::select(recv(silent, [] {}), weft::after(2ms, [&] { is_late = true; }));
+  expect(is_late, "no timeout");
+}
+
+void share_with_hogs() {
+  const int before = weft::max_procs(1);
+  std::atomic<bool> stop{false};
+  weft::wait_group hogs;
+  for (int i = 0; i < 2; ++i) {
+    hogs.go([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  }
+  for (int i = 0; i < 3; ++i) sleep_for(2ms);
+  stop = true;
+  hogs.wait();
+  weft::max_procs(before);
+}
+
+void block() {
+  weft::wait_group all;
+  for (int i = 0; i < 8; ++i) {
+    all.go([] { ::usleep(5'000); });
+    all.go([] { weft::blocking([] { ::usleep(5'000); }); });
+  }
+  all.wait();
+}
+
+void talk() {
+  // An error leaves the server to itself.
+  const auto listener = std::make_shared<weft::net::listener>(
+      value(weft::net::listen("tcp", "127.0.0.1:0"), "listen"));
+  listener->set_deadline(2s);
+  const auto server = std::make_shared<weft::wait_group>();
+  server->go([listener, server] {
+    auto c = listener->accept();
+    if (!c) std::printf("after net: accept: %s\n", c.error().message().c_str());
+    char text[16];
+    while (c) {
+      const auto n = c->read(text);
+      if (!n || *n == 0 || !c->write(std::string_view(text, *n))) return;
+    }
+  });
+  {
+    auto c = value(weft::net::dial("tcp", listener->addr().to_string()), "dial");
+    c.set_read_deadline(2s);
+    char text[16];
+    for (int i = 0; i < 20; ++i) {
+      value(c.write("hello"), "write");
+      expect(value(c.read(text), "read") == 5, "a short answer");
+    }
+    c.set_read_deadline(2ms);
+    const auto n = c.read(text);
+    expect(!n && n.error() == weft::errc::timed_out, "no deadline");
+  }
+  server->wait();
+}
+
+void use_files() {
+  auto f = value(weft::os::open(file_name, O_RDWR | O_CREAT | O_TRUNC), "open");
+  const auto all = std::make_shared<weft::wait_group>();
+  std::atomic<int> right{0};
+  for (int i = 0; i < 40; ++i) {
+    all->go([&, i] {
+      const std::string page(4096, static_cast<char>('A' + i));
+      const auto at = static_cast<std::uint64_t>(i) * 4096;
+      char back[4096];
+      if (f.pwrite(page, at) == 4096u && !f.fsync() && f.pread(back, at) == 4096u &&
+          page == std::string_view(back, 4096)) {
+        ++right;
+      }
+    });
+  }
+  all->wait();
+  expect(right == 40, "pages differ");
+  auto [reader, writer] = value(weft::os::pipe(), "pipe");
+  char text[8];
+  all->go([all, writer = std::make_shared<weft::os::file>(std::move(writer))] {
+    sleep_for(1ms);
+    (void)writer->write("hi");
+  });
+  expect(value(reader.read(text), "read a pipe") == 2, "a short read");
+  all->wait();
+}
+
+void try_all(std::string_view when) {
+  static const struct {
+    const char* name;
+    void (*part)();
+  } parts[] = {{"goroutines", start_goroutines},
+               {"channels", pass_values},
+               {"time", keep_time},
+               {"hogs", share_with_hogs},
+               {"blocking", block},
+               {"net", talk},
+               {"files", use_files}};
+  for (const auto& p : parts) {
+    try {
+      p.part();
+    } catch (const std::exception& e) {
+      std::printf("%s %s: %s\n", std::string(when).c_str(), p.name, e.what());
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 5) return 3;
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  file_name = arguments[4];
+  const auto enter_sandbox = [&] {
+    if (!weft::test::refuse_call(std::atol(arguments[1]), std::atoi(arguments[2]))) std::_Exit(77);
+  };
+  const bool later = std::string_view(arguments[3]) == "later";
+  if (!later) enter_sandbox();
+  try {
+    return weft::run([&] {
+      if (later) {
+        try_all("before");
+        enter_sandbox();
+      }
+      try_all("after");
+      return 0;
+    });
+  } catch (const std::exception& e) {
+    std::printf("after start: %s\n", e.what());
+    return 0;
+  }
+}
