@@ -3,6 +3,7 @@
 // Memory order:
 //   [PO1] making of a chunk of records -> an event for one of them.
 //   [PO2] leave() -> try_attend(): nothing but that the former is out of the kernel.
+//   [PO3] prepare() -> a thread that polls: the epoll instance is made, with its bell.
 #include "sched/poller.hpp"
 
 #include "base/clock.hpp"
@@ -89,7 +90,7 @@ bool poller::give_up(void* argument) {
 }
 
 bool poller::prepare() noexcept {
-  if (epoll_.load(std::memory_order_acquire) != -1) return true;
+  if (epoll_.load(std::memory_order_acquire) != -1) return true;  // [PO3]
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
   if (epoll == -1) return false;
   const int bell = base::make_interrupt_descriptor();
@@ -103,7 +104,7 @@ bool poller::prepare() noexcept {
     errno = error;
     return false;
   }
-  epoll_.store(epoll, std::memory_order_release);
+  epoll_.store(epoll, std::memory_order_release);  // [PO3]
   return true;
 }
 
@@ -361,7 +362,8 @@ void poller::leave() noexcept { attended_.store(false, std::memory_order_release
 template <int most>
 [[gnu::noinline]] void poller::collect(std::int64_t until_ns, goroutine_list& out) noexcept {
   epoll_event events[most];
-  const int n = wait_for_events(epoll_.load(std::memory_order_relaxed), events, most, until_ns);
+  const int epoll = epoll_.load(std::memory_order_acquire);  // [PO3]
+  const int n = wait_for_events(epoll, events, most, until_ns);
   if (n < 0) [[unlikely]]
     base::check_own_descriptor(errno);
   last_poll_ns_.store(base::now_ns(), std::memory_order_relaxed);
