@@ -10,7 +10,9 @@ namespace weft::sched {
 class inside {
  public:
   [[gnu::always_inline]] inside() noexcept : m_(this_machine()) {
-    if (m_ != nullptr) m_ = enter(m_);
+    if (m_ == nullptr) return;
+    expect_outside(m_);  // or the locks within are waited for by who holds them
+    m_ = enter(m_);
   }
   inside(const inside&) = delete;
   inside& operator=(const inside&) = delete;

@@ -204,7 +204,10 @@ void ready_inside(goroutine* g) noexcept {
 }
 
 void enter_runtime() {
-  if (sched::this_machine() != nullptr) (void)sched::enter();
+  machine* const m = sched::this_machine();
+  if (m == nullptr) return;
+  sched::expect_outside(m);
+  (void)sched::enter(m);
 }
 
 void leave_runtime() noexcept {
@@ -257,6 +260,7 @@ bool spin(int turn) noexcept {
     static const bool parallel = std::thread::hardware_concurrency() > 1;
     if (!parallel || sched::this_simulation() != nullptr) return false;
   } else {
+    sched::expect_outside(m);
     // relaxed: hints.
     const std::uint32_t procs = sched::the_scheduler.procs.load(std::memory_order_relaxed);
     const std::uint32_t idle = sched::the_scheduler.idle_count.load(std::memory_order_relaxed);

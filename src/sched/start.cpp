@@ -33,6 +33,29 @@ std::mutex start_mutex;
 std::atomic<bool> started{false};  // [B1] start() -> everyone: the runtime's records
 std::atomic<bool> forked{false};   // this process is a child without a runtime
 
+// The right to start the runtime. A signal handler that wants it on the thread that has it, or is
+// about to, would wait for ever.
+class start_turn {
+ public:
+  start_turn() {
+    if (is_mine) die_in_handler();
+    is_mine = true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    start_mutex.lock();
+  }
+  start_turn(const start_turn&) = delete;
+  start_turn& operator=(const start_turn&) = delete;
+  ~start_turn() {
+    start_mutex.unlock();
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    is_mine = false;
+  }
+
+ private:
+  static constinit thread_local volatile bool is_mine;
+};
+constinit thread_local volatile bool start_turn::is_mine = false;
+
 void stop_goroutines(int status, void*) noexcept {
   if (forked.load(std::memory_order_relaxed)) return;
   // A goroutine is dying loudly: the process ends with its report, not with this exit.
@@ -93,7 +116,7 @@ void ensure_started() {
     return;
   }
   {
-    const std::lock_guard one(start_mutex);
+    const start_turn one;
     if (started.load(std::memory_order_relaxed)) return;
     start();
     started.store(true, std::memory_order_release);  // [B1]

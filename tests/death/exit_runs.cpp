@@ -98,6 +98,9 @@ void start() {
       while (!is_destroyed) {
         std::memset(memory.get(), 1, large);
         asm volatile("" : : "r"(memory.get()) : "memory");
+        // A goroutine is not stopped within the C library. This one is elsewhere for a moment that
+        // the exiting thread can find, tens of milliseconds apart.
+        for (int i = 0; i < 1'000'000; ++i) asm volatile("");
       }
       compute_for_ever();
     });

@@ -232,7 +232,7 @@ TEST(timer, deadlines_at_the_ends_of_time_fit) {
       set();
       all.go([&] { EXPECT_EQ(in.read(byte), 1u); });
       EXPECT_TRUE(weft::test::until_waiting(1, weft::detail::wait_reason::io));
-      EXPECT_EQ(out.write(byte), 1u);
+      EXPECT_EQ(out.write(std::array<std::byte, 1>{}), 1u);
       all.wait();
     };
     answer_after([&] { EXPECT_FALSE(in.set_read_deadline(clock::time_point::max())); });
