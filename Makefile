@@ -2,7 +2,7 @@
 
 JOBS ?= $(shell nproc)
 # Tests run beside each other; those labelled stress or external run alone whatever this says.
-TEST_JOBS ?= 2
+TEST_JOBS ?= 3
 # GCC 12's ThreadSanitizer cannot map its shadow where the kernel randomises more than 28 bits.
 NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
 

@@ -144,7 +144,7 @@ void expect_ends(const std::string& program, const std::vector<std::string>& arg
   }
 }
 
-TEST(exit_waits, end_every_time) {
+TEST(exit_waits_soak, end_every_time) {
   for (const char* const how : {"return", "atexit", "inside"}) {
     for (const char* const what : {"run", "go", "after", "sleep", "yield"}) {
       expect_ends("exit_waits", {what, how}, "");
@@ -155,7 +155,7 @@ TEST(exit_waits, end_every_time) {
   }
 }
 
-TEST(exit_in_library, ends_every_time) {
+TEST(exit_in_library_soak, ends_every_time) {
   for (const char* const how : {"printf", "malloc", "throw", "local_time"}) {
     expect_ends("exit_in_library", {how}, "exited");
 #if WEFT_CAN_LINK_STATICALLY
@@ -164,7 +164,7 @@ TEST(exit_in_library, ends_every_time) {
   }
 }
 
-TEST(exit_own_allocator, ends_every_time) { expect_ends("exit_own_allocator", {}, "exited"); }
+TEST(exit_own_allocator_soak, ends_every_time) { expect_ends("exit_own_allocator", {}, "exited"); }
 
 }  // namespace
 }  // namespace weft
