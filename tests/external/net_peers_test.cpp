@@ -192,7 +192,7 @@ class net_peers : public test::external_test {
   }
 
  private:
-  const std::size_t sockets_before_ = [] {
+  const std::ptrdiff_t sockets_before_ = [] {
     // The poller's own descriptors are made when there is a socket, and stay.
     (void)net::listen("tcp", "127.0.0.1:0").value();
     return test::count_sockets();

@@ -294,7 +294,7 @@ class net_stress : public test::stress_test {
   }
 
  private:
-  std::size_t sockets_before_ = 0;
+  std::ptrdiff_t sockets_before_ = 0;
 };
 
 // A connection costs a goroutine, and nothing while it is silent. Each client has something to say
