@@ -1,31 +1,21 @@
+// interrupt.cpp: the bell that the poller watches. Its contract is in interrupt.hpp.
 #include "base/interrupt.hpp"
 
-#include "base/own_descriptor.hpp"
+#include "base/bell.hpp"
 
-#include <cerrno>
-#include <cstdint>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 namespace weft::base {
 namespace {
 
-int bell = -1;  // written before the first thread sleeps in the poller
+constinit bell the_bell;  // made before the first thread sleeps in the poller
 
 }  // namespace
 
-int make_interrupt_descriptor() noexcept {
-  bell = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  return bell;
-}
+int make_interrupt_descriptor() noexcept { return the_bell.make(EFD_NONBLOCK | EFD_CLOEXEC); }
 
-void interrupt_poller() noexcept {
-  const int saved = errno;
-  // Watched edge-triggered: each write is an event, and nobody reads. The counter would be full
-  // after 2^64 of them.
-  const std::uint64_t one = 1;
-  if (::write(bell, &one, sizeof one) < 0) check_own_descriptor(errno);
-  errno = saved;
-}
+// The poller watches it edge-triggered: each ring is an event, and nobody reads. The counter would
+// be full after 2^64 of them.
+void interrupt_poller() noexcept { the_bell.ring(); }
 
 }  // namespace weft::base

@@ -27,6 +27,7 @@
 //
 // The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
 #include "os/ring.hpp"
+#include "base/bell.hpp"
 #include "base/env.hpp"
 #include "base/fatal.hpp"
 #include "base/own_descriptor.hpp"
@@ -37,7 +38,6 @@
 #include <weft/sync.hpp>
 
 #include <atomic>
-#include <cerrno>
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -66,13 +66,12 @@ class service {
   // Requires: the runtime has started. Returns: whether the kernel lets us.
   bool start() {
     if (!make_ring()) return false;
-    bell_ = ::eventfd(0, EFD_CLOEXEC);
-    if (bell_ >= 0 && sched::start_service("weft-ring", &main) == 0) {
+    if (bell_.make(EFD_CLOEXEC) >= 0 && sched::start_service("weft-ring", &main) == 0) {
       sched::the_scheduler.has_ring.store(true, std::memory_order_relaxed);
       is_there_.store(true, std::memory_order_relaxed);
       return true;
     }
-    if (bell_ >= 0) ::close(bell_);
+    bell_.close();
     ::io_uring_queue_exit(&ring_);
     return false;
   }
@@ -89,14 +88,7 @@ class service {
     while (!arrived_.compare_exchange_weak(p.next, &p, std::memory_order_seq_cst,  // [RI1]
                                            std::memory_order_relaxed)) {
     }
-    if (!is_rung_.exchange(true, std::memory_order_seq_cst)) {  // [RI1]
-      const int saved = errno;
-      const std::uint64_t one = 1;
-      while (::write(bell_, &one, sizeof one) < 0) {
-        if (errno != EINTR) base::check_own_descriptor(errno);
-      }
-      errno = saved;
-    }
+    if (!is_rung_.exchange(true, std::memory_order_seq_cst)) bell_.ring();  // [RI1]
     detail::park();
     return p.result;
   }
@@ -138,7 +130,7 @@ class service {
   void listen() {
     io_uring_sqe* const e = next_entry();
     if (e == nullptr) return;
-    ::io_uring_prep_read(e, bell_, &rung_, sizeof rung_, 0);
+    ::io_uring_prep_read(e, bell_.fd(), &rung_, sizeof rung_, 0);
     ::io_uring_sqe_set_data(e, nullptr);
   }
 
@@ -262,7 +254,7 @@ class service {
   }
 
   io_uring ring_{};
-  int bell_ = -1;
+  base::bell bell_;
   std::atomic<pending*> arrived_{nullptr};  // [RI1] the newest first
   std::atomic<bool> is_rung_{false};        // [RI1]
   std::atomic<bool> is_there_{false};

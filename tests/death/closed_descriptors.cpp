@@ -2,7 +2,9 @@
 // runtime's descriptors under it. A goroutine that needs them must not wait for ever: the process
 // ends with a message.
 //
-//   closed_descriptors net|file|waiting FILE
+// Also when the numbers are given to other files at once ("reused").
+//
+//   closed_descriptors net|file|reused|waiting FILE
 #include <weft/weft.hpp>
 
 #include <chrono>
@@ -44,8 +46,9 @@ int main(int count, char** arguments) {
   if (count != 3) return 3;
   const std::string_view what = arguments[1];
   return weft::run([&] {
-    if (what != "file") talk();
-    if (what == "file") sync_file(arguments[2]);
+    const bool is_about_files = what == "file" || what == "reused";
+    if (!is_about_files) talk();
+    if (is_about_files) sync_file(arguments[2]);
     std::optional<weft::net::listener> listener;
     if (what == "waiting") {
       listener = weft::net::listen("tcp", "127.0.0.1:0").value();
@@ -54,8 +57,11 @@ int main(int count, char** arguments) {
     }
     ::close_range(3, ~0u, 0);
     if (what == "waiting") weft::this_goroutine::sleep_for(100ms);
-    if (what != "file") talk();
-    if (what == "file") sync_file(arguments[2]);
+    if (what == "reused") {
+      for (int i = 0; i < 32; ++i) (void)::open("/dev/null", O_RDWR | O_CLOEXEC);
+    }
+    if (!is_about_files) talk();
+    if (is_about_files) sync_file(arguments[2]);
     return 0;
   });
 }

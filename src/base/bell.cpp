@@ -1,0 +1,50 @@
+// bell.cpp: making an eventfd, and ringing it. What a bell is for stands in bell.hpp.
+#include "base/bell.hpp"
+
+#include "base/own_descriptor.hpp"
+
+#include <cerrno>
+#include <cstdint>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+namespace weft::base {
+
+int bell::make(int flags) noexcept {
+  fd_ = ::eventfd(0, flags);
+  struct stat s {};
+  if (fd_ >= 0 && ::fstat(fd_, &s) == 0) {
+    device_ = s.st_dev;
+    inode_ = s.st_ino;
+    mode_ = s.st_mode;
+  }
+  return fd_;
+}
+
+void bell::close() noexcept {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+bool bell::is_ours() const noexcept {
+  struct stat s {};
+  if (::fstat(fd_, &s) != 0) return errno != EBADF;  // a sandbox may refuse the call
+  return s.st_dev == device_ && s.st_ino == inode_ && s.st_mode == mode_;
+}
+
+void bell::ring() const noexcept {
+  const int saved = errno;
+  if (!is_ours()) check_own_descriptor(EBADF);
+  const std::uint64_t one = 1;
+  // EAGAIN: the counter is full, so the bell has been rung.
+  while (::write(fd_, &one, sizeof one) < 0 && errno != EAGAIN) {
+    if (errno != EINTR) {
+      check_own_descriptor(errno);
+      break;
+    }
+  }
+  errno = saved;
+}
+
+}  // namespace weft::base

@@ -1,0 +1,32 @@
+// bell.hpp: an eventfd by which one thread of the runtime wakes another that sleeps in the kernel.
+//
+// The program may close descriptors that it did not open, by close_range() for example, and then
+// open others under their numbers. A ring would be written into the program's file, and the sleeper
+// would never wake. So a ring first asks whether the number still leads to an eventfd; another
+// eventfd cannot be told from ours.
+#pragma once
+
+#include <sys/types.h>
+
+namespace weft::base {
+
+class bell {
+ public:
+  // Makes the eventfd, with the flags of eventfd(2). Returns: the descriptor, or -1 with errno.
+  int make(int flags) noexcept;
+  void close() noexcept;
+  int fd() const noexcept { return fd_; }
+
+  // Ends the process if the descriptor is not ours any more. Keeps errno.
+  void ring() const noexcept;
+
+ private:
+  bool is_ours() const noexcept;
+
+  int fd_ = -1;
+  dev_t device_ = 0;  // these three as fstat() told them when the eventfd was made
+  ino_t inode_ = 0;
+  mode_t mode_ = 0;
+};
+
+}  // namespace weft::base
