@@ -162,7 +162,10 @@ WEFT_API expected<std::uint64_t> copy(
 WEFT_API expected<std::uint64_t> copy(
     file& to, net::conn& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // Copies from file to file, from position to position; where the file system can share the data of
-// two files, it does. Errors: as those of reading and writing.
+// two files, it does. A file is copied to a later place of its own, by two handles, up to where it
+// ended when the copy began. Returns: an error as those of reading and writing: then the positions
+// of both stand behind what has been copied, on disks; std::errc::invalid_argument if a file would
+// be copied over what is still to be read.
 WEFT_API expected<std::uint64_t> copy(
     file& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 

@@ -1,8 +1,10 @@
 // own_pipe.hpp: a pipe through which splice moves data between descriptors; it stays in the kernel.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <fcntl.h>
+#include <span>
 #include <unistd.h>
 
 namespace weft::io {
@@ -27,6 +29,18 @@ class own_pipe {
   bool is_there() const noexcept { return ends_[0] >= 0; }
   int reader() const noexcept { return ends_[0]; }
   int writer() const noexcept { return ends_[1]; }
+
+  // Takes that much of what is in it out again. Returns: an errno, or 0. Not inlined: see
+  // io::last_errno().
+  [[gnu::noinline]] int take_back(std::span<std::byte> into) const noexcept {
+    while (!into.empty()) {
+      const ssize_t n = ::read(reader(), into.data(), into.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return n < 0 ? errno : EIO;
+      into = into.subspan(static_cast<std::size_t>(n));
+    }
+    return 0;
+  }
 
  private:
   int ends_[2] = {-1, -1};

@@ -223,19 +223,19 @@ std::int64_t file_core::write_patiently(std::span<const std::byte> from, std::in
   });
 }
 
-expected<std::size_t> file_core::write_plain(std::span<const std::byte> from, std::int64_t offset) {
-  std::size_t done = 0;
+std::error_code file_core::write_plain(std::span<const std::byte> from, std::int64_t offset,
+                                       std::size_t& done) {
   do {
     const auto rest = from.subspan(done, std::min(from.size() - done, io::at_once_max));
     const std::int64_t at = offset < 0 ? -1 : offset + static_cast<std::int64_t>(done);
     const std::int64_t n = write_patiently(rest, at);
     if (n == -EINTR) continue;  // of the ring
     if (n == -EPIPE) io::after_broken_pipe(fd_);
-    if (n < 0) return failure(n);
-    if (n == 0 && !rest.empty()) return std::unexpected(std::make_error_code(std::errc::io_error));
+    if (n < 0) return failure(n).error();
+    if (n == 0 && !rest.empty()) return std::make_error_code(std::errc::io_error);
     done += static_cast<std::size_t>(n);
   } while (done < from.size());
-  return done;
+  return {};
 }
 
 std::error_code file_core::sync(syncs what) {
@@ -285,10 +285,9 @@ expected<std::size_t> file_core::read(std::span<std::byte> into) {
 
 expected<std::size_t> file_core::write(std::span<const std::byte> from) {
   if (descriptor_ == nullptr) {
-    const call in_flight(*this);
-    if (!in_flight) return io::closed_error();
-    const std::lock_guard one(write_lock());
-    return write_plain(from, -1);
+    std::size_t done = 0;
+    if (const std::error_code e = write_counted(from, done)) return std::unexpected(e);
+    return done;
   }
   expected<std::size_t> result = 0;
   if (kind_ == kind::polled) {
@@ -314,6 +313,14 @@ expected<std::size_t> file_core::write(std::span<const std::byte> from) {
   return result;
 }
 
+std::error_code file_core::write_counted(std::span<const std::byte> from, std::size_t& done) {
+  done = 0;
+  const call in_flight(*this);
+  if (!in_flight) return errc::closed;
+  const std::lock_guard one(write_lock());
+  return write_plain(from, -1, done);
+}
+
 std::error_code file_core::offset_error(std::uint64_t offset) const noexcept {
   if (descriptor_ != nullptr) return std::make_error_code(std::errc::invalid_seek);
   if (offset > INT64_MAX) return std::make_error_code(std::errc::invalid_argument);
@@ -331,7 +338,10 @@ expected<std::size_t> file_core::pwrite(std::span<const std::byte> from, std::ui
   if (const std::error_code e = offset_error(offset)) return std::unexpected(e);
   const call in_flight(*this);
   if (!in_flight) return io::closed_error();
-  return write_plain(from, static_cast<std::int64_t>(offset));
+  std::size_t done = 0;
+  const std::error_code e = write_plain(from, static_cast<std::int64_t>(offset), done);
+  if (e) return std::unexpected(e);
+  return done;
 }
 
 }  // namespace weft::os

@@ -74,6 +74,8 @@ class file_core {
 
   expected<std::size_t> read(std::span<std::byte> into);
   expected<std::size_t> write(std::span<const std::byte> from);
+  // The same for a plain descriptor. `done` becomes how much was written, also before an error.
+  std::error_code write_counted(std::span<const std::byte> from, std::size_t& done);
   expected<std::size_t> pread(std::span<std::byte> into, std::uint64_t offset);
   expected<std::size_t> pwrite(std::span<const std::byte> from, std::uint64_t offset);
   enum class syncs : std::uint8_t { everything, data };
@@ -95,7 +97,9 @@ class file_core {
   std::error_code offset_error(std::uint64_t offset) const noexcept;
   // offset: -1: the file's position.
   expected<std::size_t> read_plain(std::span<std::byte> into, std::int64_t offset);
-  expected<std::size_t> write_plain(std::span<const std::byte> from, std::int64_t offset);
+  // `done` counts what is written.
+  std::error_code write_plain(std::span<const std::byte> from, std::int64_t offset,
+                              std::size_t& done);
   std::int64_t read_now(std::span<std::byte> into, std::int64_t offset) noexcept;
   std::int64_t read_patiently(std::span<std::byte> into, std::int64_t offset);
   std::int64_t write_patiently(std::span<const std::byte> from, std::int64_t offset);

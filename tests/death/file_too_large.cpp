@@ -1,10 +1,11 @@
 // file_too_large.cpp: a write that the kernel takes a part of and then refuses to go on with.
 //
-//   file_too_large limit FILE FLAGS    the process may not write more to a file
-//   file_too_large disk FOLDER FLAGS   a file system that is full then is mounted there first
+//   file_too_large limit FILE FLAGS HOW    the process may not write more to a file
+//   file_too_large disk FOLDER FLAGS HOW   a file system that is full then is mounted there first
 //
-// The write has to fail, and what fitted has to be in the file as it was written. Returns: 0, or
-// 77 if nothing can be mounted, or what went wrong.
+// HOW: write, pwrite, copy (from another file), receive (a copy from a connection). It has to fail,
+// and what fitted has to be in the file as it was written; of a copy from a file the rest has to be
+// still to be read. Returns: 0, or 77 if nothing can be mounted, or what went wrong.
 #include <weft/weft.hpp>
 
 #include <algorithm>
@@ -15,8 +16,11 @@
 #include <sched.h>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <system_error>
+#include <unistd.h>
 
 namespace {
 
@@ -34,40 +38,112 @@ std::span<char> numbered_lines() {
   return all;
 }
 
+bool write_number(const char* file, const char* format, unsigned number) {
+  std::FILE* const f = std::fopen(file, "w");
+  if (f == nullptr) return false;
+  std::fprintf(f, format, number);
+  return std::fclose(f) == 0;
+}
+
+// In a user namespace of our own if that is what it takes. Requires: there is no other thread.
 bool mount_small_disk(const char* folder) {
-  return ::unshare(CLONE_NEWNS) == 0 &&
-         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+  const unsigned user = ::geteuid();
+  const unsigned group = ::getegid();
+  if (::unshare(CLONE_NEWNS) != 0 &&
+      (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+       !write_number("/proc/self/uid_map", "0 %u 1", user) ||
+       !write_number("/proc/self/setgroups", "deny", 0) ||
+       !write_number("/proc/self/gid_map", "0 %u 1", group))) {
+    return false;
+  }
+  return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          ::mount("small", folder, "tmpfs", 0, "size=64k") == 0;
 }
 
-int write_too_much(const std::string& name, int flags) {
+bool is_the_end(const std::error_code& e) {
+  return e == std::errc::file_too_large || e == std::errc::no_space_on_device;
+}
+
+// Returns: the error.
+std::error_code copy_from(weft::os::file& source, weft::os::file& to) {
+  const auto copied = weft::os::copy(to, source);
+  return copied ? std::error_code() : copied.error();
+}
+
+std::error_code receive(std::span<const char> text, weft::os::file& to) {
+  auto listener = weft::net::listen("tcp", "127.0.0.1:0");
+  if (!listener) return listener.error();
+  weft::wait_group sender;
+  sender.go([&, address = listener->addr().to_string()] {
+    auto c = weft::net::dial("tcp", address);
+    if (c) (void)c->write(std::as_bytes(text));
+  });
+  std::error_code e;
+  {
+    auto c = listener->accept();
+    if (!c) return c.error();
+    const auto copied = weft::os::copy(to, *c);
+    if (!copied) e = copied.error();
+  }
+  sender.wait();
+  return e;
+}
+
+int write_too_much(const std::string& name, int flags, std::string_view how,
+                   weft::os::file& source) {
   const std::span<char> lines = numbered_lines();
   auto f = weft::os::open(name, O_RDWR | O_CREAT | flags);
   if (!f) return 4;
-  const auto n = f->write(std::as_bytes(lines));
-  if (n) return 5;
-  if (n.error() != std::errc::file_too_large && n.error() != std::errc::no_space_on_device) {
-    return 6;
+  std::error_code e;
+  if (how == "copy") {
+    e = copy_from(source, *f);
+  } else if (how == "receive") {
+    e = receive(lines, *f);
+  } else {
+    const auto n = how == "pwrite" ? f->pwrite(std::as_bytes(lines), 0)
+                                   : f->write(std::as_bytes(lines));
+    if (!n) e = n.error();
   }
+  if (!e) return 5;
+  if (!is_the_end(e)) return 6;
   if (f->size() != room) return 7;
   auto reader = weft::os::open(name, O_RDONLY);
   std::string text(room, '\0');
   if (!reader || reader->read(std::as_writable_bytes(std::span(text))) != room) return 8;
-  return text == std::string_view(lines.data(), room) ? 0 : 9;
+  if (text != std::string_view(lines.data(), room)) return 9;
+  const bool has_moved = source.seek(0, weft::os::seek_from::current) != 0;
+  if (has_moved != (how == "copy")) return 10;
+  return !has_moved || source.seek(0, weft::os::seek_from::current) == room ? 0 : 11;
+}
+
+// With the same lines, before anything is limited.
+int make_source(const std::string& name) {
+  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const std::span<char> lines = numbered_lines();
+  if (fd < 0 || ::write(fd, lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()) ||
+      ::lseek(fd, 0, SEEK_SET) != 0) {
+    std::_Exit(3);
+  }
+  return fd;
 }
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 4) return 3;
+  if (count != 5) return 3;
   ::signal(SIGXFSZ, SIG_IGN);
   std::string name = arguments[2];
-  if (std::string_view(arguments[1]) == "disk") {
+  const bool is_disk = std::string_view(arguments[1]) == "disk";
+  const int source = make_source(name + ".source");
+  if (is_disk) {
     if (!mount_small_disk(arguments[2])) return 77;
     name += "/file";
   } else {
     const rlimit limit{room, room};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 3;
   }
-  return weft::run([&] { return write_too_much(name, std::atoi(arguments[3])); });
+  return weft::run([&] {
+    auto from = weft::os::file::adopt(source);
+    return from ? write_too_much(name, std::atoi(arguments[3]), arguments[4], *from) : 3;
+  });
 }
