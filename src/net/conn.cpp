@@ -10,6 +10,7 @@
 // see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
+#include "io/refused.hpp"
 #include "io/socket_access.hpp"
 #include "io/transfer.hpp"
 #include "net/addresses.hpp"
@@ -87,7 +88,7 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
 enum class until : std::uint8_t {
   empty,    // the source has nothing for now
   end,      // of the stream
-  refused,  // the kernel does not move data of this source, and nothing has been moved
+  refused,  // the kernel does not move data between these two
   error,    // anything else
 };
 
@@ -103,7 +104,7 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
     why = until::end;
   } else if (errno == EAGAIN) {
     why = until::empty;
-  } else if (errno == EINVAL || errno == ENOSYS || errno == EPERM) {
+  } else if (io::is_refused(errno)) {
     why = until::refused;
   } else {
     return -1;
@@ -111,21 +112,36 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
   return 0;
 }
 
+// Takes what is in the pipe out of it again and writes it to the target. Parks.
+expected<std::size_t> write_rest(conn& to, const io::own_pipe& pipe, std::size_t size) {
+  const auto rest = std::make_unique_for_overwrite<std::byte[]>(size);
+  if (const int error = pipe.take_back({rest.get(), size})) {
+    return std::unexpected(std::error_code(error, std::generic_category()));
+  }
+  return to.write(std::span(rest.get(), size));
+}
+
 // Moves all that the source has for now to the target. Parks. `total` counts it.
-expected<until> splice_all(io::descriptor& target, io::descriptor& source, const io::own_pipe& pipe,
+expected<until> splice_all(conn& to, io::descriptor& source, const io::own_pipe& pipe,
                            std::uint64_t& total) {
+  io::descriptor& target = *socket_access::of(to);
   for (;;) {
     until why = until::error;
     const auto got = source.when_readable([&] { return splice_some(source.fd(), pipe, why); });
     if (!got) return std::unexpected(got.error());
     if (*got == 0) return why;
+    total += static_cast<std::uint64_t>(*got);  // an error makes nobody ask for it
     for (auto left = static_cast<std::size_t>(*got); left != 0;) {
       const auto put = target.when_writable([&] {
         return ::splice(pipe.reader(), nullptr, target.fd(), nullptr, left, splice_flags);
       });
+      if (!put && io::is_refused(put.error())) {
+        const auto written = write_rest(to, pipe, left);
+        if (!written) return std::unexpected(written.error());
+        return until::refused;
+      }
       if (!put) return std::unexpected(put.error());
       left -= static_cast<std::size_t>(*put);
-      total += static_cast<std::uint64_t>(*put);
     }
   }
 }
@@ -236,8 +252,7 @@ expected<std::uint64_t> copy(conn& to, conn& from) {
     if (!may_splice) continue;
     const io::own_pipe pipe(splice_bytes);
     if (!pipe.is_there()) continue;
-    switch (const auto end = splice_all(*target, *source, pipe, total);
-            end.value_or(until::error)) {
+    switch (const auto end = splice_all(to, *source, pipe, total); end.value_or(until::error)) {
       case until::empty:
         room = little_bytes;
         break;
