@@ -7,6 +7,7 @@
 #include "sched/poller.hpp"
 
 #include "base/clock.hpp"
+#include "base/fatal.hpp"
 #include "base/interrupt.hpp"
 #include "base/own_descriptor.hpp"
 #include "base/valgrind.hpp"
@@ -49,10 +50,37 @@ std::uint64_t tag_of(std::uint32_t index, std::uint32_t sequence) noexcept {
   return std::uint64_t{index} << 32 | sequence;
 }
 
+// Whether a sandbox does not let us. What is wrong with the epoll instance is not meant:
+// check_own_descriptor() looks at that.
+bool is_refused(int error) noexcept {
+  return error != EINTR && error != EBADF && error != EINVAL && error != EFAULT;
+}
+
+// Once a sandbox has refused epoll_wait: it may allow another call of that kind.
+[[gnu::cold, gnu::noinline]] int wait_otherwise(int epoll, epoll_event* events, int most,
+                                                int ms) noexcept {
+  const int n = ::epoll_pwait(epoll, events, most, ms, nullptr);
+  if (n >= 0 || !is_refused(errno)) return n;
+  const timespec time{ms / 1'000, ms % 1'000 * 1'000'000};
+  const timespec* const limit = ms < 0 ? nullptr : &time;
+  const long m = ::syscall(SYS_epoll_pwait2, epoll, events, most, limit, nullptr, 0);
+  if (m < 0 && is_refused(errno)) {
+    base::fatal("the kernel refuses epoll_wait: a sandbox must allow it, or epoll_pwait");
+  }
+  return static_cast<int>(m);
+}
+
+int wait_in_ms(int epoll, epoll_event* events, int most, int ms) noexcept {
+  const int n = ::epoll_wait(epoll, events, most, ms);
+  if (n < 0 && is_refused(errno)) [[unlikely]]
+    return wait_otherwise(epoll, events, most, ms);
+  return n;
+}
+
 // Waits with a resolution of nanoseconds where the kernel can.
 int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t until_ns) noexcept {
-  if (until_ns == 0) return ::epoll_wait(epoll, events, most, 0);
-  if (until_ns == base::never) return ::epoll_wait(epoll, events, most, -1);
+  if (until_ns == 0) return wait_in_ms(epoll, events, most, 0);
+  if (until_ns == base::never) return wait_in_ms(epoll, events, most, -1);
   const std::int64_t left = std::max<std::int64_t>(until_ns - base::now_ns(), 0);
   static constinit std::atomic<bool> coarse{false};
   // valgrind has words to say about calls that it does not know.
@@ -63,7 +91,7 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t until
     coarse.store(true, std::memory_order_relaxed);  // Linux before 5.11, or a sandbox
   }
   const std::int64_t ms = std::min<std::int64_t>((left + 999'999) / 1'000'000, 1 << 30);
-  return ::epoll_wait(epoll, events, most, static_cast<int>(ms));
+  return wait_in_ms(epoll, events, most, static_cast<int>(ms));
 }
 
 // relaxed: written under the lock.
