@@ -1,6 +1,6 @@
-// refused_call.cpp: a bit of everything in a sandbox that refuses one system call.
+// refused_call.cpp: a bit of everything in a sandbox that refuses one system call, or several.
 //
-//   refused_call NUMBER ERRNO start|later FILE
+//   refused_call NUMBER[,NUMBER...] ERRNO start|later FILE
 //
 // From the start, or after all of it has been done once. Prints a line for each part that did not
 // do what it should: the part and the error. Returns: 0 if it got through, well or not; 77 if there
@@ -11,16 +11,20 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fcntl.h>
 #include <functional>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 
 namespace {
 
@@ -107,7 +111,10 @@ void talk() {
   const auto server = std::make_shared<weft::wait_group>();
   server->go([listener, server] {
     auto c = listener->accept();
-    if (!c) std::printf("after net: accept: %s\n", c.error().message().c_str());
+    if (!c) {
+      std::printf("after net: accept: %s\n", c.error().message().c_str());
+      (void)listener->close();  // and with it whoever waits to be accepted
+    }
     char text[16];
     while (c) {
       const auto n = c->read(text);
@@ -127,6 +134,89 @@ void talk() {
     expect(!n && n.error() == weft::errc::timed_out, "no deadline");
   }
   server->wait();
+}
+
+// A connection to itself: its two ends.
+std::pair<weft::net::conn, weft::net::conn> connected() {
+  auto listener = value(weft::net::listen("tcp", "127.0.0.1:0"), "listen");
+  listener.set_deadline(2s);
+  auto there = value(weft::net::dial("tcp", listener.addr().to_string()), "dial");
+  auto here = value(listener.accept(), "accept");
+  for (weft::net::conn* c : {&here, &there}) c->set_deadline(2s);
+  return {std::move(here), std::move(there)};
+}
+
+std::string numbered_lines() {
+  std::string all;
+  for (int i = 0; all.size() < 400'000; ++i) all += "line " + std::to_string(i) + '\n';
+  return all;
+}
+
+void end(weft::net::conn& c) {
+  if (c.close_write()) (void)c.close();
+}
+
+// File to file to connection to connection to file, much of it inside the kernel.
+void copy_all() {
+  const std::string text = numbered_lines();
+  auto first = value(weft::os::open(file_name + ".1", O_RDWR | O_CREAT | O_TRUNC), "open");
+  auto second = value(weft::os::open(file_name + ".2", O_RDWR | O_CREAT | O_TRUNC), "open");
+  auto third = value(weft::os::open(file_name + ".3", O_RDWR | O_CREAT | O_TRUNC), "open");
+  const std::string_view parts[] = {std::string_view(text).substr(0, 100),
+                                    std::string_view(text).substr(100)};
+  for (const std::string_view part : parts) value(first.write(part), "write");
+  value(first.seek(0), "seek");
+  expect(value(weft::os::copy(second, first), "copy to a file") == text.size(), "a short copy");
+  value(second.seek(0), "seek");
+  auto [in, to_proxy] = connected();
+  auto [from_proxy, out] = connected();
+  weft::wait_group all;
+  std::atomic<int> well{0};
+  all.go([&, &to_proxy = to_proxy] {
+    well += weft::os::copy(to_proxy, second) == text.size();
+    end(to_proxy);
+  });
+  all.go([&, &in = in, &from_proxy = from_proxy] {
+    well += weft::net::copy(from_proxy, in) == text.size();
+    end(from_proxy);
+  });
+  const auto stored = weft::os::copy(third, out);
+  for (weft::net::conn* c : {&in, &out, &from_proxy, &to_proxy}) (void)c->close();
+  all.wait();
+  expect(value(stored, "copy from a connection") == text.size() && well == 2, "a short copy");
+  std::string back(text.size() + 1, ' ');
+  const auto size = value(third.pread(back, 0), "read");
+  expect(size == text.size() && back.starts_with(text), "a bad copy");
+  expect(value(third.size(), "size") == text.size() && !third.truncate(10), "no size");
+}
+
+void send_packets() {
+  auto here = value(weft::net::listen_packet("udp", "127.0.0.1:0"), "listen");
+  auto there = value(weft::net::listen_packet("udp", "127.0.0.1:0"), "listen");
+  there.set_read_deadline(2s);
+  value(here.write_to("hello", there.addr()), "send");
+  char text[16];
+  expect(value(there.read_from(text), "receive").first == 5, "a short packet");
+  auto [client, server] = connected();
+  const std::span<const std::byte> pieces[] = {std::as_bytes(std::span("one")),
+                                               std::as_bytes(std::span("two"))};
+  expect(value(client.write(pieces), "write pieces") == 8, "a short write");
+  expect(value(server.read(text), "read pieces") == 8, "a short read");
+}
+
+void be_signalled() {
+  const weft::chan<int> signals(1);
+  weft::os::notify(signals, {SIGUSR1});
+  expect(::raise(SIGUSR1) == 0, "raise");
+  bool came = false;
+  weft::select(recv(signals, [&] { came = true; }), weft::after(2s));
+  weft::os::stop(signals);
+  expect(came, "no signal");
+}
+
+void look_names_up() {
+  const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 2s);
+  expect(!value(weft::net::resolve("localhost", ctx), "resolve").empty(), "no address");
 }
 
 void use_files() {
@@ -166,7 +256,11 @@ void try_all(std::string_view when) {
                {"hogs", share_with_hogs},
                {"blocking", block},
                {"net", talk},
-               {"files", use_files}};
+               {"packets", send_packets},
+               {"names", look_names_up},
+               {"signals", be_signalled},
+               {"files", use_files},
+               {"copies", copy_all}};
   for (const auto& p : parts) {
     try {
       p.part();
@@ -183,7 +277,11 @@ int main(int count, char** arguments) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   file_name = arguments[4];
   const auto enter_sandbox = [&] {
-    if (!weft::test::refuse_call(std::atol(arguments[1]), std::atoi(arguments[2]))) std::_Exit(77);
+    const int error = std::atoi(arguments[2]);
+    const char* numbers = arguments[1];
+    for (char* end = nullptr; *numbers != '\0'; numbers = *end == ',' ? end + 1 : end) {
+      if (!weft::test::refuse_call(std::strtol(numbers, &end, 10), error)) std::_Exit(77);
+    }
   };
   const bool later = std::string_view(arguments[3]) == "later";
   if (!later) enter_sandbox();
