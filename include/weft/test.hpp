@@ -83,9 +83,8 @@ struct options {
   int procs = 0;  // goroutines that may be in the middle of something; 0: all. With 1 a goroutine
                   // is never interrupted between two waits or yields.
   std::uint64_t steps = 100'000;  // of one run; more is "no end"
-  std::chrono::nanoseconds late = std::chrono::milliseconds(
-      10);  // how late a goroutine may be:
-            // timers fire up to so long while others still have something to do
+  // How late a goroutine may be: timers fire up to so long while others still have something to do.
+  std::chrono::nanoseconds late = std::chrono::milliseconds(10);
   memory model = memory::sequential;
   bool shrink = true;  // look for the fewest switches
   std::source_location where = std::source_location::current();

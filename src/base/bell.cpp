@@ -14,7 +14,7 @@ namespace weft::base {
 
 int bell::make(int flags) noexcept {
   fd_ = ::eventfd(0, flags);
-  struct stat s {};
+  struct stat s{};
   if (fd_ >= 0 && ::fstat(fd_, &s) == 0) {
     device_ = s.st_dev;
     inode_ = s.st_ino;
@@ -28,7 +28,7 @@ void bell::close() noexcept {
 }
 
 bool bell::is_ours() const noexcept {
-  struct stat s {};
+  struct stat s{};
   if (::fstat(fd_, &s) != 0) return errno != EBADF;  // a sandbox may refuse the call
   return s.st_dev == device_ && s.st_ino == inode_ && s.st_mode == mode_;
 }
