@@ -5,8 +5,9 @@ conditionals stay where they belong.
     tools/check_layers.py [ROOT]        check the tree at ROOT (default: the one this file is in)
     tools/check_layers.py --self-test   check the checker
 
-A folder of src/ may include itself, any folder of a lower row of LAYERS, and <weft/...>. Folders in
-one row do not know each other.
+A folder of src/ may include itself and any folder of a lower row of LAYERS. Folders in one row do not
+know each other. A public header belongs to a folder's layer as well, by the table PUBLIC, and counts
+like a file of that folder, whoever includes it.
 """
 
 import pathlib
@@ -21,12 +22,40 @@ LAYERS = [
     {"stack"},
     {"sched"},
     {"sync", "chan"},
-    {"context", "time"},
+    {"time"},
+    {"context"},
     {"io"},
-    {"net", "os", "debug", "http"},
+    {"net"},
+    {"os", "debug"},
+    {"http"},
     {"test"},
+    {"everything"},
 ]
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
+
+# The layer of each public header, by its path below include/weft/.
+PUBLIC = {
+    "base": "detail/config.hpp",
+    "sched": "go.hpp go_options.hpp future.hpp local.hpp this_goroutine.hpp error.hpp expected.hpp"
+    " detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
+    " detail/patience.hpp detail/task.hpp",
+    "chan": "chan.hpp select.hpp detail/chan_core.hpp detail/select_core.hpp",
+    "sync": "sync.hpp barrier.hpp condition_variable.hpp latch.hpp mutex.hpp once.hpp pool.hpp"
+    " semaphore.hpp shared_mutex.hpp wait_group.hpp"
+    " detail/barrier_core.hpp detail/condition_core.hpp detail/mutex_core.hpp detail/once_core.hpp"
+    " detail/pool.hpp detail/semaphore_core.hpp detail/shared_mutex_core.hpp"
+    " detail/single_flight.hpp detail/wait_group_core.hpp detail/wait_queue.hpp",
+    "time": "time.hpp",
+    "context": "context.hpp group.hpp single_flight.hpp detail/group.hpp",
+    "io": "detail/descriptor.hpp",
+    "net": "net.hpp",
+    "os": "os.hpp",
+    "debug": "debug.hpp",
+    "http": "http.hpp",
+    "test": "test.hpp",
+    "everything": "weft.hpp",
+}
+LAYER_OF = {header: layer for layer, headers in PUBLIC.items() for header in headers.split()}
 
 # Where an #if may ask for the architecture or the kernel.
 PLATFORM_PLACES = ("src/arch/", "src/base/", "include/weft/detail/config.hpp")
@@ -55,9 +84,29 @@ def logical_lines(text):
         yield number, joined
 
 
+def layer_of(root, file):
+    """Returns the layer of a file below src/ or include/weft/; None if the tables have none for it."""
+    if root / "src" in file.parents:
+        folder = file.relative_to(root / "src").parts[0]
+        return folder if folder in RANK else None
+    return LAYER_OF.get(file.relative_to(root / "include/weft").as_posix())
+
+
+def reach_of(root, file):
+    """Returns the rank below which `file` may include other layers."""
+    rank = RANK[layer_of(root, file)]
+    public = root / "include/weft"
+    if file.parent == public:
+        # What waits takes a context as an argument, whichever its own row: m.lock(ctx).
+        rank = max(rank, RANK["context"] + 1)
+    return rank
+
+
 def resolve(root, file, name):
-    """Returns the file under src/ that `name`, included by `file`, means; None if it is not ours."""
+    """Returns the file of ours that `name`, included by `file`, means; None if it is not ours."""
     src = root / "src"
+    if name.startswith("weft/"):
+        return root / "include" / name
     places = [file.parent, src] + sorted(p for p in (src / "arch").glob("*") if p.is_dir())
     for place in places:
         target = (place / name).resolve()
@@ -69,41 +118,53 @@ def resolve(root, file, name):
     return None
 
 
+def check_file(root, file):
+    """Yields the complaints about one file, whose layer is known."""
+    where = file.relative_to(root).as_posix()
+    layer = layer_of(root, file)
+    for number, line in logical_lines(file.read_text(encoding="utf-8")):
+        conditional = CONDITIONAL.match(line)
+        if conditional and not where.startswith(PLATFORM_PLACES):
+            asked = PLATFORM.search(conditional[1].split("//")[0].split("/*")[0])
+            if asked:
+                yield (
+                    f"{where}:{number}: #if on {asked[1]}; that belongs in src/arch, src/base "
+                    "or weft/detail/config.hpp"
+                )
+        include = INCLUDE.match(line)
+        target = resolve(root, file, include[1]) if include else None
+        if target is None:
+            continue
+        is_public = root / "include" in target.parents
+        if root / "include" in file.parents and not is_public:
+            yield f"{where}:{number}: a public header includes src/{target.relative_to(root / 'src')}"
+            continue
+        below = layer_of(root, target)
+        # A header without a layer has its own complaint, if it exists.
+        if below is not None and below != layer and RANK[below] >= reach_of(root, file):
+            yield f"{where}:{number}: {layer} includes {below}, which is not below it"
+
+
 def check(root):
-    """Returns the complaints about the tree at `root`, one line each."""
+    """Returns the complaints about the tree at `root`, one line each, and the number of files."""
     root = pathlib.Path(root).resolve()
-    src = root / "src"
     complaints = []
     files = [
         f
-        for top in (src, root / "include")
+        for top in (root / "src", root / "include/weft")
         for f in sorted(top.rglob("*"))
         if f.is_file() and f.suffix in SUFFIXES
     ]
     for file in files:
-        where = file.relative_to(root).as_posix()
-        layer = file.relative_to(src).parts[0] if src in file.parents else None
-        if layer is not None and layer not in RANK:
-            complaints.append(f"{where}: src/{layer} is no layer; LAYERS in {__file__} names them")
+        if layer_of(root, file) is not None:
+            complaints += check_file(root, file)
             continue
-        for number, line in logical_lines(file.read_text(encoding="utf-8")):
-            conditional = CONDITIONAL.match(line)
-            if conditional and not where.startswith(PLATFORM_PLACES):
-                asked = PLATFORM.search(conditional[1].split("//")[0].split("/*")[0])
-                if asked:
-                    complaints.append(
-                        f"{where}:{number}: #if on {asked[1]}; that belongs in src/arch, src/base "
-                        "or weft/detail/config.hpp"
-                    )
-            include = INCLUDE.match(line)
-            target = resolve(root, file, include[1]) if include else None
-            if target is None:
-                continue
-            below = target.relative_to(src).parts[0]
-            if layer is None:
-                complaints.append(f"{where}:{number}: a public header includes src/{below}")
-            elif below != layer and RANK.get(below, len(LAYERS)) >= RANK[layer]:
-                complaints.append(f"{where}:{number}: {layer} includes {below}, which is not below it")
+        where = file.relative_to(root).as_posix()
+        if where.startswith("src/"):
+            folder = "/".join(where.split("/")[:2])
+            complaints.append(f"{where}: {folder} is no layer; LAYERS in {__file__} names them")
+        else:
+            complaints.append(f"{where}: this header has no layer; give it one in PUBLIC, {__file__}")
     return complaints, len(files)
 
 
@@ -119,6 +180,9 @@ def self_test():
         "src/net/conn.cpp": '#include "sched/poller.hpp"\n#if FOO  // unlike __x86_64__\n#endif\n',
         "include/weft/go.hpp": "#include <weft/detail/config.hpp>\n#include <memory>\n",
         "include/weft/detail/config.hpp": "#if defined(__aarch64__)\n#endif\n",
+        "include/weft/mutex.hpp": "#include <weft/context.hpp>\n#include <weft/sync.hpp>\n",
+        "include/weft/os.hpp": "#include <weft/net.hpp>\n#include <weft/needs/c++23>\n",
+        "include/weft/weft.hpp": "#include <weft/http.hpp>\n#include <weft/os.hpp>\n",
     }
     bad = {
         "src/base/a.hpp": ('#include "arch/context.hpp"\n', "base includes arch"),
@@ -129,9 +193,19 @@ def self_test():
         "src/context/f.cpp": ('#include "net/conn.hpp"\n', "context includes net"),
         "src/sched/g.cpp": ("#if 1 && \\\n  defined(__x86_64__)\n#endif\n", "#if on __x86_64__"),
         "src/net/h.cpp": ("#ifdef __linux__\n#endif\n", "#if on __linux__"),
-        "include/weft/i.hpp": ("#elif __aarch64__\n", "#if on __aarch64__"),
-        "include/weft/j.hpp": ('#include "base/clock.hpp"\n', "a public header includes src/base"),
+        "include/weft/time.hpp": ("#elif __aarch64__\n", "#if on __aarch64__"),
+        "include/weft/chan.hpp": ('#include "base/clock.hpp"\n', "a public header includes src/base"),
         "src/misc/k.cpp": ("\n", "src/misc is no layer"),
+        "src/io/l.cpp": ("#include <weft/net.hpp>\n", "io includes net"),
+        "src/sync/m.cpp": ("#include <weft/context.hpp>\n", "sync includes context"),
+        "src/net/n.cpp": ("#include <weft/weft.hpp>\n", "net includes everything"),
+        "include/weft/net.hpp": ("#include <weft/os.hpp>\n", "net includes os"),
+        "include/weft/select.hpp": ("#include <weft/net.hpp>\n", "chan includes net"),
+        "include/weft/detail/mutex_core.hpp": (
+            "#include <weft/context.hpp>\n",
+            "sync includes context",
+        ),
+        "include/weft/misc.hpp": ("\n", "this header has no layer"),
     }
 
     def complaints_with(extra):

@@ -16,6 +16,7 @@
 
 #include <weft/context.hpp>
 #include <weft/detail/config.hpp>
+#include <weft/detail/descriptor.hpp>
 #include <weft/time.hpp>
 
 #include <chrono>
@@ -28,27 +29,6 @@
 #include <system_error>
 #include <utility>
 #include <vector>
-
-namespace weft::io {
-class descriptor;
-struct descriptor_deleter {
-  WEFT_API void operator()(descriptor* d) const noexcept;
-};
-using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
-
-// Of a char array: what is before its NUL, or all of it.
-template <std::size_t n>
-std::string_view text_in(const char (&array)[n]) {
-  const std::string_view all(array, n);
-  return all.substr(0, all.find('\0'));
-}
-
-// For deadlines that are given as durations.
-template <class Rep, class Period>
-clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
-  return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));
-}
-}  // namespace weft::io
 
 namespace weft::net {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "http/stream.hpp"
-#include "io/socket_access.hpp"
+#include "net/socket_access.hpp"
 
 #include <weft/net.hpp>
 

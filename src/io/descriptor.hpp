@@ -13,7 +13,7 @@
 
 #include "sched/poller.hpp"
 
-#include <weft/net.hpp>
+#include <weft/detail/descriptor.hpp>
 #include <weft/sync.hpp>
 
 #include <atomic>

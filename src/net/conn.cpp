@@ -11,9 +11,9 @@
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/refused.hpp"
-#include "io/socket_access.hpp"
 #include "io/transfer.hpp"
 #include "net/addresses.hpp"
+#include "net/socket_access.hpp"
 #include "net/socket_options.hpp"
 
 #include <algorithm>

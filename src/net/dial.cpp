@@ -19,10 +19,10 @@
 // of the kernel's connect().
 #include "net/dial.hpp"
 
-#include "io/socket_access.hpp"
 #include "net/connect.hpp"
 #include "net/host_port.hpp"
 #include "net/look_up.hpp"
+#include "net/socket_access.hpp"
 
 #include <weft/go.hpp>
 #include <weft/net.hpp>

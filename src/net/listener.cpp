@@ -10,9 +10,9 @@
 // single one, are passed over.
 #include "base/fatal.hpp"
 #include "io/descriptor.hpp"
-#include "io/socket_access.hpp"
 #include "net/addresses.hpp"
 #include "net/bind.hpp"
+#include "net/socket_access.hpp"
 #include "net/socket_options.hpp"
 
 #include <algorithm>

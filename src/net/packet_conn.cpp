@@ -1,8 +1,8 @@
 // packet_conn.cpp: sockets for single messages.
 #include "io/descriptor.hpp"
-#include "io/socket_access.hpp"
 #include "net/addresses.hpp"
 #include "net/bind.hpp"
+#include "net/socket_access.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -12,7 +12,7 @@
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/refused.hpp"
-#include "io/socket_access.hpp"
+#include "net/socket_access.hpp"
 #include "os/file_core.hpp"
 #include "sched/call.hpp"
 

@@ -1,7 +1,7 @@
 // signals.cpp: what becomes of a process by signals, as its first argument says.
 #include "bytes.hpp"
 #include "io/descriptor.hpp"
-#include "io/socket_access.hpp"
+#include "net/socket_access.hpp"
 
 #include <weft/weft.hpp>
 

@@ -3,7 +3,7 @@
 #include "beat.hpp"
 #include "bytes.hpp"
 #include "eventually.hpp"
-#include "io/socket_access.hpp"
+#include "net/socket_access.hpp"
 #include "read_text.hpp"
 #include "runtime_fixture.hpp"
 #include "temporary_directory.hpp"
