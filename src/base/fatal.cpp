@@ -139,10 +139,11 @@ void fatal(std::string_view message) noexcept {
   line << "weft: fatal: " << message << "\n";
   write_stderr(line.view());
   // A failure inside the hook comes back here on the same thread: then the hook is not run again.
-  if (const fatal_hook describe = hook.exchange(nullptr, std::memory_order_acquire)) describe();
+  if (const fatal_hook describe = hook.exchange(nullptr, std::memory_order_acquire))
+    describe();  // [FH1]
   exit_process();
 }
 
-void set_fatal_hook(fatal_hook h) noexcept { hook.store(h, std::memory_order_release); }
+void set_fatal_hook(fatal_hook h) noexcept { hook.store(h, std::memory_order_release); }  // [FH1]
 
 }  // namespace weft::base

@@ -2,6 +2,9 @@
 //
 // Everything here may be called from a signal handler, from inside the runtime and with any lock
 // held: it formats into a buffer on the stack and writes with write(2).
+//
+// Memory order:
+//   [FH1] set_fatal_hook's release -> fatal's acquire: the state that the hook reads.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// stats.cpp: the counters of weft/debug.hpp, as the scheduler has them.
 #include <weft/debug.hpp>
 
 #include "sched/counters.hpp"

@@ -118,6 +118,7 @@ class connection {
   void refresh_now() noexcept { now_ = clock::now(); }
   void arm_read(clock::time_point when);
   void arm_write();
+  // [HT1]
   service::phase phase() const noexcept { return service_.now.load(std::memory_order_seq_cst); }
 
   stream& stream_;

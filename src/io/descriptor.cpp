@@ -87,7 +87,7 @@ void descriptor::set_deadline(sched::poll_side side, clock::time_point when) {
 }
 
 std::error_code descriptor::close() {
-  if (is_closing_.exchange(true, std::memory_order_acq_rel)) return errc::closed;
+  if (is_closing_.exchange(true, std::memory_order_acq_rel)) return errc::closed;  // [IO1]
   // Only this caller gets here; but the child of a fork leaves its parent's files alone.
   if (!path_.empty() && !sched::is_forked_child()) ::unlink(path_.c_str());
   sched::the_poller.begin_close(*pollable_);

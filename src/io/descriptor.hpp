@@ -9,6 +9,9 @@
 //
 // C1  The poller's record is somebody else's from then on, too: whoever uses it holds one of the
 //     locks and has seen, holding it, that is_closing() is false.
+//
+// Memory order:
+//   [IO1] close's release -> is_closing's acquire: what the closer did before.
 #pragma once
 
 #include "sched/poller.hpp"
@@ -109,7 +112,7 @@ class alignas(64) descriptor {
 
   void set_deadline(sched::poll_side side, clock::time_point when);
   std::error_code close();
-  // acquire: what the closer did before.
+  // [IO1]
   bool is_closing() const noexcept { return is_closing_.load(std::memory_order_acquire); }
 
  private:

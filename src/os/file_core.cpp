@@ -112,7 +112,7 @@ bool file_core::begin() noexcept {
   std::uint64_t w = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
   do {
     if ((w & closed) != 0) return false;
-  } while (!word_.compare_exchange_weak(w, w + one_call, std::memory_order_acquire,
+  } while (!word_.compare_exchange_weak(w, w + one_call, std::memory_order_acquire,  // [OF1]
                                         std::memory_order_relaxed));
   return true;
 }
@@ -131,7 +131,7 @@ void file_core::end() noexcept {
 
 std::error_code file_core::close() {
   if (descriptor_ != nullptr) return descriptor_->close();
-  const std::uint64_t w = word_.fetch_or(closed, std::memory_order_acq_rel);  // [OF1]
+  const std::uint64_t w = word_.fetch_or(closed, std::memory_order_acq_rel);  // [OF1] [OF2]
   if ((w & closed) != 0) return errc::closed;
   if (w >= one_call) return {};  // the last call closes it
   // The kernel lets go of the descriptor whatever close() says, EINTR included.
@@ -142,7 +142,7 @@ std::error_code file_core::close() {
 
 bool file_core::is_open() const noexcept {
   if (descriptor_ != nullptr) return !descriptor_->is_closing();
-  return (word_.load(std::memory_order_acquire) & closed) == 0;
+  return (word_.load(std::memory_order_acquire) & closed) == 0;  // [OF2]
 }
 
 void file_core::drop() noexcept {

@@ -13,6 +13,7 @@
 //
 // Memory order:
 //   [OF1] a leaving call's release -> the acquire of who frees: all calls are over.
+//   [OF2] close's release -> is_open's acquire: what the closer did before.
 #pragma once
 
 #include "io/descriptor.hpp"

@@ -14,6 +14,8 @@
 // does. So under load one bell is rung for many requests. [RI1] is that pair; seq_cst on both
 // words.
 //
+//   [RI2] has_ring's release of `known` -> its acquire: the service has been started.
+//
 // Why a thread, and not whoever has a request. The kernel ties requests to the thread that submits
 // them: a thread that ends cancels its own; each has its own pool of kernel threads; and what is
 // left to do when a page has arrived is done in that thread, which is woken for it out of whatever
@@ -279,7 +281,7 @@ void* service::main(void*) { the_service().serve(); }
 bool has_ring() {
   static constinit std::atomic<int> known{0};  // 0: not yet; 1: yes; 2: no
   static constinit mutex finding_out;
-  int k = known.load(std::memory_order_acquire);  // the service is there
+  int k = known.load(std::memory_order_acquire);  // [RI2]
   if (k == 0) {
     const std::lock_guard one(finding_out);
     k = known.load(std::memory_order_relaxed);
@@ -288,7 +290,7 @@ bool has_ring() {
       // valgrind does not see what the kernel writes by a ring.
       const bool wanted = base::env().io_uring && !base::valgrind::is_here();
       k = wanted && the_service().start() ? 1 : 2;
-      known.store(k, std::memory_order_release);
+      known.store(k, std::memory_order_release);  // [RI2]
     }
   }
   return k == 1 && the_service().is_there();

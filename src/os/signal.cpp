@@ -19,6 +19,10 @@
 // [SG1] is that pair: either the handler sees that it is not wanted, or stop sees the handler, and
 // what it has recorded after it. seq_cst on both words.
 //
+// [SG2] The handler records a signal, then bumps the bell; the service reads the bell, then takes
+// what is recorded, and sleeps only if the bell has not changed since. So no signal waits for the
+// next one.
+//
 // The handler blocks all signals while it runs, so that it is never paused (preempt.cpp): whoever
 // waits for it waits for a few instructions.
 //
@@ -113,9 +117,9 @@ WEFT_NO_TSAN void on_signal(int s, siginfo_t* info, void* ucontext) {
   const bool is_fault = base::is_fault_signal(s) && info->si_code > 0;
   in_handlers.fetch_add(1, std::memory_order_seq_cst);  // [SG1]
   const bool is_wanted =
-      !is_fault && states[s].wanted.load(std::memory_order_seq_cst) != 0;  // [SG1]
-  if (is_wanted && states[s].recorded.exchange(1, std::memory_order_seq_cst) == 0) {
-    bell.fetch_add(1, std::memory_order_seq_cst);
+      !is_fault && states[s].wanted.load(std::memory_order_seq_cst) != 0;             // [SG1]
+  if (is_wanted && states[s].recorded.exchange(1, std::memory_order_seq_cst) == 0) {  // [SG2]
+    bell.fetch_add(1, std::memory_order_seq_cst);                                     // [SG2]
     base::futex_wake(bell, 1);
   }
   in_handlers.fetch_sub(1, std::memory_order_seq_cst);  // [SG1]
@@ -157,7 +161,7 @@ void cancel_with(const cancel_function& cancel, int s) {
 void deliver_locked(registry& r) {
   for (int s = 1; s < signals_end; ++s) {
     if (states[s].recorded.load(std::memory_order_relaxed) == 0) continue;
-    if (states[s].recorded.exchange(0, std::memory_order_seq_cst) == 0) continue;
+    if (states[s].recorded.exchange(0, std::memory_order_seq_cst) == 0) continue;  // [SG2]
     for (const listener& l : r.listeners) {
       if (!l.wants[index(s)]) continue;
       if (l.cancel) {
@@ -172,7 +176,7 @@ void deliver_locked(registry& r) {
 void* serve(void*) {
   registry& r = the_registry();
   for (;;) {
-    const std::uint32_t rung = bell.load(std::memory_order_seq_cst);
+    const std::uint32_t rung = bell.load(std::memory_order_seq_cst);  // [SG2]
     {
       // Not by lock(): a service that sleeps in weft would be counted twice (deadlock.cpp).
       while (!r.lock.try_lock()) base::yield_thread();

@@ -1,3 +1,4 @@
+// latch.cpp: how a program dies that counts a latch down too often.
 #include <weft/sync.hpp>
 
 #include "base/fatal.hpp"

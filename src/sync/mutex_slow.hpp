@@ -122,7 +122,7 @@ void basic_mutex<Seam>::consider_bias() noexcept {
       bias_after_ = std::min(bias_after_ * 4, last_bias);
       uses_left_ = bias_after_;
       held_ = true;
-      word_.store(biased, std::memory_order_release);  // I4
+      word_.store(biased, std::memory_order_release);  // [U2] I4
     } else {
       owner_.store(m, std::memory_order_relaxed);
       word_.fetch_and(~busy, std::memory_order_release);  // [U2]
@@ -177,8 +177,8 @@ void basic_mutex<Seam>::revoke_bias() noexcept {
   using door = bias_door<Seam>;
   if constexpr (door::biases) {
     door::alone([this] {
-      if ((word_.load(std::memory_order_acquire) & biased) == 0) return;
-      word_.fetch_or(leaving, std::memory_order_seq_cst);  // bias.hpp, [E1]
+      if ((word_.load(std::memory_order_acquire) & biased) == 0) return;  // [U2]
+      word_.fetch_or(leaving, std::memory_order_seq_cst);                 // bias.hpp, [E1]
       door::wait_until_away(owner_.load(std::memory_order_relaxed));
       owner_.store(nullptr, std::memory_order_relaxed);
       word_.store(held_ ? locked : 0, std::memory_order_release);  // [U3] I4

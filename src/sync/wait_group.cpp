@@ -1,3 +1,4 @@
+// wait_group.cpp: the exception for a counter that would become negative.
 #include <weft/sync.hpp>
 
 #include <stdexcept>

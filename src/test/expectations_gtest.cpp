@@ -1,3 +1,4 @@
+// expectations_gtest.cpp: expectations.hpp for programs that use GoogleTest.
 #include "test/expectations.hpp"
 
 #include <gtest/gtest-spi.h>

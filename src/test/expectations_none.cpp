@@ -1,3 +1,4 @@
+// expectations_none.cpp: expectations.hpp for programs without GoogleTest.
 #include "test/expectations.hpp"
 
 namespace weft::test {

@@ -174,9 +174,9 @@ class timer_core final : public sched::timer, public chan_owner {
         }
         goroutine* const next = begin_when_possible();
         ::new (task_storage(next)) attend_task(attendance{});
-        attendant_.store(next, std::memory_order_seq_cst);                // [T1]
-        if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;  // [T1]
-        goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst);
+        attendant_.store(next, std::memory_order_seq_cst);                                // [T1]
+        if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;                  // [T1]
+        goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst);  // [T1]
         if (same == nullptr) return;
         abort_start(same);
       }
@@ -209,7 +209,7 @@ class timer_core final : public sched::timer, public chan_owner {
     attendant_.store(g, std::memory_order_seq_cst);                   // [T1]
     if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;  // [T1]
     // Another thread's timer has fired meanwhile, and found no attendant.
-    if (goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst)) {
+    if (goroutine* const same = attendant_.exchange(nullptr, std::memory_order_seq_cst)) {  // [T1]
       commit_start(same, &invoke_in_place<attend_task>);
     }
   }
