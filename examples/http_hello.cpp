@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     if (argc > 1) return http::serve(*listener, answer) ? 1 : 0;
 
     auto [ctx, stop] = weft::with_cancel(weft::context::background());
-    auto server = weft::async([&, ctx = ctx] { return http::serve(*listener, answer, {}, ctx); });
+    auto server = weft::async([&, ctx = ctx] { return http::serve(ctx, *listener, answer); });
 
     http::client client;  // keeps its connection
     for (const std::string_view path : {"/", "/count", "/nowhere"}) {

@@ -194,12 +194,18 @@ struct serve_options {
 //
 // Returns: nothing if the context ended, else why nothing comes any more (errc::closed). Blocks:
 // the goroutine, until the last handler has returned.
-WEFT_API std::error_code serve(net::listener& l, handler h, serve_options options = {},
-                               context ctx = context::background());
-// The same for handlers that read the body themselves.
-WEFT_API std::error_code serve_streaming(net::listener& l, streaming_handler h,
-                                         serve_options options = {},
-                                         context ctx = context::background());
+WEFT_API std::error_code serve(const context& ctx, net::listener& l, handler h,
+                               serve_options options = {});
+inline std::error_code serve(net::listener& l, handler h, serve_options options = {}) {
+  return serve(context::background(), l, std::move(h), std::move(options));
+}
+// Like serve, for handlers that read the body themselves.
+WEFT_API std::error_code serve_streaming(const context& ctx, net::listener& l, streaming_handler h,
+                                         serve_options options = {});
+inline std::error_code serve_streaming(net::listener& l, streaming_handler h,
+                                       serve_options options = {}) {
+  return serve_streaming(context::background(), l, std::move(h), std::move(options));
+}
 
 // What a server answers.
 struct message {
@@ -254,10 +260,15 @@ class client {
   client(const client&) = delete;
   client& operator=(const client&) = delete;
 
-  WEFT_API expected<message> get(std::string_view url, context ctx = context::background());
-  WEFT_API expected<message> request(std::string_view method, std::string_view url,
-                                     const headers& fields = {}, std::string_view body = {},
-                                     context ctx = context::background());
+  WEFT_API expected<message> get(const context& ctx, std::string_view url);
+  expected<message> get(std::string_view url) { return get(context::background(), url); }
+  WEFT_API expected<message> request(const context& ctx, std::string_view method,
+                                     std::string_view url, const headers& fields = {},
+                                     std::string_view body = {});
+  expected<message> request(std::string_view method, std::string_view url,
+                            const headers& fields = {}, std::string_view body = {}) {
+    return request(context::background(), method, url, fields, body);
+  }
 
  private:
   class pool;
@@ -265,9 +276,13 @@ class client {
 };
 
 // One request on a connection of its own.
-WEFT_API expected<message> get(std::string_view url, context ctx = context::background());
-WEFT_API expected<message> send(std::string_view method, std::string_view url,
-                                const headers& fields = {}, std::string_view body = {},
-                                context ctx = context::background());
+WEFT_API expected<message> get(const context& ctx, std::string_view url);
+inline expected<message> get(std::string_view url) { return get(context::background(), url); }
+WEFT_API expected<message> send(const context& ctx, std::string_view method, std::string_view url,
+                                const headers& fields = {}, std::string_view body = {});
+inline expected<message> send(std::string_view method, std::string_view url,
+                              const headers& fields = {}, std::string_view body = {}) {
+  return send(context::background(), method, url, fields, body);
+}
 
 }  // namespace weft::http

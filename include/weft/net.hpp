@@ -257,8 +257,11 @@ WEFT_API expected<listener> listen(std::string_view network, std::string_view ad
 // The same networks. A host with several addresses is tried as RFC 8305 (happy eyeballs) says. The
 // context ends only the attempt. Returns: the first address's error if none can be reached; an
 // address_errc as listen does.
-WEFT_API expected<conn> dial(std::string_view network, std::string_view address,
-                             context ctx = context::background());
+WEFT_API expected<conn> dial(const context& ctx, std::string_view network,
+                             std::string_view address);
+inline expected<conn> dial(std::string_view network, std::string_view address) {
+  return dial(context::background(), network, address);
+}
 
 // network: "udp", "udp4", "udp6", "unixgram" (an empty path: one without a name, for sending).
 WEFT_API expected<packet_conn> listen_packet(std::string_view network, std::string_view address);
@@ -266,8 +269,10 @@ WEFT_API expected<packet_conn> listen_packet(std::string_view network, std::stri
 // Looks the addresses of a host up, as the system's settings say; their port is 0, and those to try
 // first are in front. Those who look the same name up at the same time share one look-up. Returns:
 // an error of the category "weft.resolve" if there is no such host, or nobody who knows.
-WEFT_API expected<std::vector<address>> resolve(std::string_view host,
-                                                context ctx = context::background());
+WEFT_API expected<std::vector<address>> resolve(const context& ctx, std::string_view host);
+inline expected<std::vector<address>> resolve(std::string_view host) {
+  return resolve(context::background(), host);
+}
 
 // Copies from one connection to the other until the end of the stream; much at a time inside the
 // kernel, as long as the process has descriptors for a pipe. While nothing comes it holds neither

@@ -216,15 +216,15 @@ class condition_variable {
     while (!holds()) wait(lock);
   }
   // Returns: the context's error if that ended first.
-  std::error_code wait(std::unique_lock<mutex>& lock, const context& c) {
+  std::error_code wait(const context& c, std::unique_lock<mutex>& lock) {
     return detail::wait_with(
         c, [this, &lock](detail::patience limit) { return wait_within(lock, limit); });
   }
   // Returns: what the predicate says in the end.
   template <class Predicate>
-  bool wait(std::unique_lock<mutex>& lock, const context& c, Predicate holds) {
+  bool wait(const context& c, std::unique_lock<mutex>& lock, Predicate holds) {
     while (!holds()) {
-      if (wait(lock, c)) return holds();
+      if (wait(c, lock)) return holds();
     }
     return true;
   }

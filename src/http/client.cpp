@@ -225,7 +225,7 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
 }
 
 expected<std::shared_ptr<net::conn>> connect(const url& to, const context& ctx) {
-  expected<net::conn> c = net::dial("tcp", to.address, ctx);
+  expected<net::conn> c = net::dial(ctx, "tcp", to.address);
   if (!c) return std::unexpected(ctx.err() ? ctx.err() : c.error());
   return std::make_shared<net::conn>(*std::move(c));
 }
@@ -316,12 +316,13 @@ class client::pool {
 client::client(client_options options) : pool_(std::make_shared<pool>(options)) {}
 client::~client() = default;
 
-expected<message> client::get(std::string_view url, context ctx) {
-  return request("GET", url, {}, {}, std::move(ctx));
+expected<message> client::get(const context& ctx, std::string_view url) {
+  return request(ctx, "GET", url);
 }
 
-expected<message> client::request(std::string_view method, std::string_view address,
-                                  const headers& fields, std::string_view body, context ctx) {
+expected<message> client::request(const context& ctx, std::string_view method,
+                                  std::string_view address, const headers& fields,
+                                  std::string_view body) {
   const expected<url> to = url::parse(address);
   if (!to) return std::unexpected(to.error());
   const client_options& options = pool_->options();
@@ -345,14 +346,12 @@ expected<message> client::request(std::string_view method, std::string_view addr
   return std::move(result.answer);
 }
 
-expected<message> get(std::string_view url, context ctx) {
-  return send("GET", url, {}, {}, std::move(ctx));
-}
+expected<message> get(const context& ctx, std::string_view url) { return send(ctx, "GET", url); }
 
-expected<message> send(std::string_view method, std::string_view url, const headers& fields,
-                       std::string_view body, context ctx) {
+expected<message> send(const context& ctx, std::string_view method, std::string_view url,
+                       const headers& fields, std::string_view body) {
   client once({.idle_connections = 0});
-  return once.request(method, url, fields, body, std::move(ctx));
+  return once.request(ctx, method, url, fields, body);
 }
 
 }  // namespace weft::http

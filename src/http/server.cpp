@@ -181,15 +181,15 @@ std::error_code serve_with(net::listener& l, service& s, const context& ctx) {
 
 }  // namespace
 
-std::error_code serve(net::listener& l, handler h, serve_options options, context ctx) {
+std::error_code serve(const context& ctx, net::listener& l, handler h, serve_options options) {
   service s;
   s.whole = std::move(h);
   s.options = std::move(options);
   return serve_with(l, s, ctx);
 }
 
-std::error_code serve_streaming(net::listener& l, streaming_handler h, serve_options options,
-                                context ctx) {
+std::error_code serve_streaming(const context& ctx, net::listener& l, streaming_handler h,
+                                serve_options options) {
   service s;
   s.by_piece = std::move(h);
   s.options = std::move(options);

@@ -168,7 +168,7 @@ expected<conn> dial_addresses(std::span<const address> addresses, const context&
   return race(std::move(primaries), std::move(fallbacks), ctx).run();
 }
 
-expected<conn> dial(std::string_view network, std::string_view address, context ctx) {
+expected<conn> dial(const context& ctx, std::string_view network, std::string_view address) {
   if (network == "unix") return dial_unix(address, ctx);
   const auto family = family_of(network);
   if (!family) return std::unexpected(family.error());

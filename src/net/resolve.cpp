@@ -219,7 +219,7 @@ expected<std::vector<address>> resolve_family(std::string_view host, ip_family f
   return f->result;
 }
 
-expected<std::vector<address>> resolve(std::string_view host, context ctx) {
+expected<std::vector<address>> resolve(const context& ctx, std::string_view host) {
   return resolve_family(host, ip_family::any, ctx);
 }
 

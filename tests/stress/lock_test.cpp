@@ -138,7 +138,7 @@ TEST_F(locks, conditions_and_semaphores_lose_nobody) {
           {
             std::unique_lock hold(m);
             auto [ctx, cancel] = with_timeout(context::background(), 30us);
-            const bool there = not_empty.wait(hold, ctx, [&] { return filled > 0; });
+            const bool there = not_empty.wait(ctx, hold, [&] { return filled > 0; });
             if (!there) not_empty.wait(hold, [&] { return filled > 0; });
             --filled;
             not_full.notify_one();

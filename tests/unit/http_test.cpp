@@ -1204,7 +1204,7 @@ class live_server {
         address_(listener_.addr().to_string()),
         stopper_(weft::with_cancel(weft::context::background())),
         result_(weft::async([this, handler = std::move(h), options] {
-          return http::serve(listener_, handler, options, stopper_.ctx);
+          return http::serve(stopper_.ctx, listener_, handler, options);
         })) {}
   ~live_server() {
     if (result_.valid()) stop();
@@ -1553,11 +1553,10 @@ TEST_F(http_sockets, new_clients_are_refused_while_requests_are_answered) {
     auto result = weft::async([&, ctx = ctx] {
       if (streaming) {
         return http::serve_streaming(
-            l, [&](const http::request&, http::body_reader&, http::response& out) { answer(out); },
-            {}, ctx);
+            ctx, l,
+            [&](const http::request&, http::body_reader&, http::response& out) { answer(out); });
       }
-      return http::serve(
-          l, [&](const http::request&, http::response& out) { answer(out); }, {}, ctx);
+      return http::serve(ctx, l, [&](const http::request&, http::response& out) { answer(out); });
     });
     weft::net::conn busy = connect(address);
     send(busy, simple);
@@ -1565,7 +1564,7 @@ TEST_F(http_sockets, new_clients_are_refused_while_requests_are_answered) {
     cancel();
     auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 20s);
     EXPECT_TRUE(weft::test::eventually([&, limit = limit] {
-      const auto late = weft::net::dial("tcp", address, limit);
+      const auto late = weft::net::dial(limit, "tcp", address);
       return !late && late.error() == std::errc::connection_refused;
     }));
     cancel_limit();
@@ -1581,7 +1580,7 @@ TEST_F(http_sockets, a_context_that_has_ended_ends_serve_without_an_error) {
   weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
   auto [ctx, cancel] = weft::with_cancel(weft::context::background());
   cancel();
-  EXPECT_FALSE(http::serve(l, echo, {}, ctx));
+  EXPECT_FALSE(http::serve(ctx, l, echo));
   EXPECT_FALSE(l.is_open());
 }
 
@@ -1720,8 +1719,7 @@ TEST_F(http_sockets, a_client_can_go_away_within_a_streamed_body) {
   weft::chan<bool> ended;
   auto done = weft::async([&, ctx = ctx] {
     return http::serve_streaming(
-        l,
-        [&](const http::request& in, http::body_reader& body, http::response& out) {
+        ctx, l, [&](const http::request& in, http::body_reader& body, http::response& out) {
           const weft::context connected = out.while_connected();
           while (true) {
             const auto piece = body.read();
@@ -1729,8 +1727,7 @@ TEST_F(http_sockets, a_client_can_go_away_within_a_streamed_body) {
             got.send(std::string(*piece));
             if (in.target == "/waits") return ended.send(ends(connected));
           }
-        },
-        {}, ctx);
+        });
   });
   for (const char* target : {"/waits", "/reads"}) {
     weft::net::conn c = connect(l.addr().to_string());
@@ -1811,15 +1808,13 @@ TEST_F(http_sockets, a_streaming_handler_echoes_while_it_reads) {
   auto [ctx, cancel] = weft::with_cancel(weft::context::background());
   auto done = weft::async([&l, ctx = ctx] {
     return http::serve_streaming(
-        l,
-        [](const http::request&, http::body_reader& body, http::response& out) {
+        ctx, l, [](const http::request&, http::body_reader& body, http::response& out) {
           out.flush();
           for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) {
             out.write(*piece);
             if (out.flush()) break;
           }
-        },
-        {}, ctx);
+        });
   });
   weft::net::conn c = connect(l.addr().to_string());
   send(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -1844,18 +1839,18 @@ TEST_F(http_sockets, a_large_body_is_sent_while_its_answer_is_read) {
   auto [ctx, cancel] = weft::with_cancel(weft::context::background());
   auto done = weft::async([&l, ctx = ctx] {
     return http::serve_streaming(
-        l,
+        ctx, l,
         [](const http::request&, http::body_reader& body, http::response& out) {
           for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) {
             out.write(*piece);
           }
         },
-        {.body_bytes = 64 << 20, .buffer_bytes = 0}, ctx);
+        {.body_bytes = 64 << 20, .buffer_bytes = 0});
   });
   std::string body(40 << 20, '\0');
   for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i >> 10);
   auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
-  const auto m = http::send("PUT", "http://" + l.addr().to_string() + "/", {}, body, limit);
+  const auto m = http::send(limit, "PUT", "http://" + l.addr().to_string() + "/", {}, body);
   cancel_limit();
   ASSERT_TRUE(m) << m.error().message();
   EXPECT_TRUE(m->body == body);
@@ -1870,7 +1865,7 @@ TEST_F(http_sockets, a_connection_is_kept_after_a_large_body) {
   auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
   for (const std::size_t size : {16'000, 17'000, 1'000'000}) {
     for (int i = 0; i < 50; ++i) {
-      const auto m = client.request("PUT", server.url(), {}, std::string(size, 'x'), limit);
+      const auto m = client.request(limit, "PUT", server.url(), {}, std::string(size, 'x'));
       ASSERT_TRUE(m) << m.error().message();
       ASSERT_EQ(m->body.size(), size + 1);
     }
@@ -2008,7 +2003,7 @@ TEST_F(http_sockets, a_line_that_ends_with_a_line_feed_alone_is_an_error_at_once
       over.recv();
     }});
     auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 20s);
-    EXPECT_EQ(http::get(server.url(), limit).error(), std::errc::bad_message) << text;
+    EXPECT_EQ(http::get(limit, server.url()).error(), std::errc::bad_message) << text;
     cancel_limit();
     over.send({});
   }
@@ -2052,16 +2047,16 @@ TEST_F(http_sockets, an_answer_to_the_beginning_of_a_body_ends_the_request) {
   http::client client;
   auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
   for (int i = 0; i < 3; ++i) {
-    const auto m = client.request("PUT", server.url(), {}, body, limit);
+    const auto m = client.request(limit, "PUT", server.url(), {}, body);
     if (i == 1) over.send({});
     ASSERT_TRUE(m) << m.error().message();
     EXPECT_EQ(m->status, 413);
     EXPECT_EQ(m->body, "no!");
   }
-  const auto none = client.request("PUT", server.url(), {}, body, limit);
+  const auto none = client.request(limit, "PUT", server.url(), {}, body);
   EXPECT_EQ(none.error(), std::errc::connection_reset);
   // On a connection that knows nothing of all that.
-  const auto last = client.get(server.url(), limit);
+  const auto last = client.get(limit, server.url());
   ASSERT_TRUE(last) << last.error().message();
   EXPECT_EQ(last->body, "ok");
   cancel_limit();
@@ -2080,7 +2075,7 @@ TEST_F(http_sockets, an_answer_that_a_reset_cuts_off_is_none) {
   http::client client;
   auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
   for (int i = 0; i < rounds; ++i) {
-    const auto m = client.request("PUT", server.url(), {}, body, limit);
+    const auto m = client.request(limit, "PUT", server.url(), {}, body);
     ASSERT_FALSE(m) << m->body;
     EXPECT_EQ(m.error(), std::errc::connection_reset) << m.error().message();
   }
@@ -2099,7 +2094,7 @@ TEST_F(http_sockets, a_context_ends_a_request_that_is_being_sent) {
   auto [ctx, cancel] = weft::with_cancel(weft::context::background());
   const std::string body(64 << 20, 'x');
   auto answer =
-      weft::async([&, ctx = ctx] { return http::send("POST", server.url(), {}, body, ctx); });
+      weft::async([&, ctx = ctx] { return http::send(ctx, "POST", server.url(), {}, body); });
   asked.recv();
   cancel();
   EXPECT_EQ(answer.get().error(), weft::errc::canceled);
@@ -2198,15 +2193,15 @@ TEST_F(http_sockets, a_context_ends_a_request_at_once) {
                           },
                           [&](weft::net::conn&) { over.recv(); }});
   auto [ctx, cancel] = weft::with_cancel(weft::context::background());
-  auto answer = weft::async([&server, ctx = ctx] { return http::get(server.url(), ctx); });
+  auto answer = weft::async([&server, ctx = ctx] { return http::get(ctx, server.url()); });
   asked.recv();
   cancel();
   EXPECT_EQ(answer.get().error(), weft::errc::canceled);
-  EXPECT_EQ(http::get(server.url(), ctx).error(), weft::errc::canceled);
+  EXPECT_EQ(http::get(ctx, server.url()).error(), weft::errc::canceled);
   over.send({});
 
   auto [timed, cancel_timed] = weft::with_timeout(weft::context::background(), 20ms);
-  EXPECT_EQ(http::get(server.url(), timed).error(), weft::errc::deadline_exceeded);
+  EXPECT_EQ(http::get(timed, server.url()).error(), weft::errc::deadline_exceeded);
   over.send({});
 }
 

@@ -543,7 +543,7 @@ TEST_F(net_conn, both_ways_to_be_late_are_stds_timed_out) {
     client.set_deadline(0s);
     const std::error_code by_deadline = client.read(some).error();
     const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 0s);
-    const std::error_code by_context = net::dial("tcp", "127.0.0.1:1", ctx).error();
+    const std::error_code by_context = net::dial(ctx, "tcp", "127.0.0.1:1").error();
     EXPECT_EQ(by_deadline, std::errc::timed_out);
     EXPECT_EQ(by_context, std::errc::timed_out);
     EXPECT_EQ(by_context, errc::deadline_exceeded);

@@ -233,17 +233,17 @@ TEST_F(net_dial, a_context_that_has_ended_connects_to_nobody) {
   server.listen();
   const auto [ctx, cancel] = weft::with_cancel(context::background());
   cancel();
-  EXPECT_EQ(dial("tcp", server.where().to_string(), ctx).error(), weft::errc::canceled);
+  EXPECT_EQ(dial(ctx, "tcp", server.where().to_string()).error(), weft::errc::canceled);
   const auto [late, cancel_late] = weft::with_timeout(context::background(), 0s);
-  EXPECT_EQ(dial("tcp", server.where().to_string(), late).error(), weft::errc::deadline_exceeded);
-  EXPECT_EQ(dial("unix", "/nowhere", late).error(), weft::errc::deadline_exceeded);
+  EXPECT_EQ(dial(late, "tcp", server.where().to_string()).error(), weft::errc::deadline_exceeded);
+  EXPECT_EQ(dial(late, "unix", "/nowhere").error(), weft::errc::deadline_exceeded);
 }
 
 TEST_F(net_dial, a_deadline_ends_an_attempt_that_nobody_answers) {
   const deaf_listener deaf("127.0.0.1:0");
   const auto begin = weft::clock::now();
   const auto [ctx, cancel] = weft::with_timeout(context::background(), 50ms);
-  EXPECT_EQ(dial("tcp", deaf.where().to_string(), ctx).error(), weft::errc::deadline_exceeded);
+  EXPECT_EQ(dial(ctx, "tcp", deaf.where().to_string()).error(), weft::errc::deadline_exceeded);
   EXPECT_GE(weft::clock::now() - begin, 50ms);
 }
 
@@ -255,7 +255,7 @@ TEST_F(net_dial, cancelling_ends_an_attempt_at_once) {
   weft::wait_group all;
   for (int i = 0; i < dialers; ++i) {
     all.go([&, c = ctx] {
-      EXPECT_EQ(dial("tcp", deaf.where().to_string(), c).error(), weft::errc::canceled);
+      EXPECT_EQ(dial(c, "tcp", deaf.where().to_string()).error(), weft::errc::canceled);
     });
   }
   ASSERT_TRUE(until_waiting(dialers, wait_reason::io));
@@ -269,7 +269,7 @@ TEST_F(net_dial, the_context_means_nothing_to_a_connection) {
   raw_socket server("127.0.0.1:0");
   server.listen();
   const auto [ctx, cancel] = weft::with_cancel(context::background());
-  auto c = dial("tcp", server.where().to_string(), ctx);
+  auto c = dial(ctx, "tcp", server.where().to_string());
   ASSERT_TRUE(c) << c.error().message();
   cancel();
   const int peer = ::accept4(server.fd(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -300,7 +300,7 @@ TEST_F(net_dial, cancelling_races_with_success) {
     all.go([&where] {
       const auto [ctx, cancel] = weft::with_cancel(context::background());
       weft::go([c = cancel] { c(); });
-      const auto c = dial("tcp", where, ctx);
+      const auto c = dial(ctx, "tcp", where);
       EXPECT_TRUE(c || c.error() == weft::errc::canceled) << c.error().message();
     });
   }
@@ -455,7 +455,7 @@ TEST_F(net_dial, a_deadline_covers_the_look_up_too) {
   const dns_server names({{"silent.weft.test", {{}, dns_server::manner::is_silent}}});
   if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << no_cares;
   const auto [ctx, cancel] = weft::with_timeout(context::background(), 50ms);
-  EXPECT_EQ(dial("tcp", "silent.weft.test:80", ctx).error(), weft::errc::deadline_exceeded);
+  EXPECT_EQ(dial(ctx, "tcp", "silent.weft.test:80").error(), weft::errc::deadline_exceeded);
 }
 
 TEST_F(net_dial, unix_sockets_by_path_and_by_abstract_name) {
@@ -486,7 +486,7 @@ TEST_F(net_dial, a_unix_socket_with_its_hands_full_is_waited_for) {
   const deaf_listener deaf(where);
   {
     const auto [ctx, cancel] = weft::with_timeout(context::background(), 20ms);
-    EXPECT_EQ(dial("unix", where, ctx).error(), weft::errc::deadline_exceeded);
+    EXPECT_EQ(dial(ctx, "unix", where).error(), weft::errc::deadline_exceeded);
   }
   weft::wait_group all;
   std::error_code e;

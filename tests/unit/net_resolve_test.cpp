@@ -166,7 +166,7 @@ TEST_F(net_resolve, a_silent_server_holds_up_nobody_until_the_deadline) {
   const auto begin = weft::clock::now();
   std::error_code e;
   weft::wait_group all;
-  all.go([&, c = ctx] { e = resolve("silent.weft.test", c).error(); });
+  all.go([&, c = ctx] { e = resolve(c, "silent.weft.test").error(); });
   all.wait();
   EXPECT_EQ(e, weft::errc::deadline_exceeded);
   EXPECT_GE(weft::clock::now() - begin, 300ms);
@@ -177,7 +177,7 @@ TEST_F(net_resolve, a_silent_server_holds_up_nobody_until_the_deadline) {
 TEST_F(net_resolve_at_once, a_context_that_has_ended_asks_for_nothing) {
   const auto [ctx, cancel] = weft::with_cancel(context::background());
   cancel();
-  EXPECT_EQ(resolve("both.weft.test", ctx).error(), weft::errc::canceled);
+  EXPECT_EQ(resolve(ctx, "both.weft.test").error(), weft::errc::canceled);
   EXPECT_EQ(server_.asked(), 0);
 }
 
@@ -209,7 +209,7 @@ TEST_F(net_resolve, one_who_gives_up_leaves_the_others_their_answer) {
   const auto [ctx, cancel] = weft::with_cancel(context::background());
   weft::expected<std::vector<address>> first, second;
   weft::wait_group one, other;
-  one.go([&, c = ctx] { first = resolve("four.weft.test", c); });
+  one.go([&, c = ctx] { first = resolve(c, "four.weft.test"); });
   ASSERT_TRUE(until_waiting(1, wait_reason::latch));
   other.go([&] { second = resolve("four.weft.test"); });
   ASSERT_TRUE(until_waiting(2, wait_reason::latch));
@@ -229,7 +229,7 @@ TEST_F(net_resolve, the_last_one_to_give_up_ends_the_question) {
   const auto [ctx, cancel] = weft::with_cancel(context::background());
   weft::wait_group all;
   for (int i = 0; i < 3; ++i) {
-    all.go([c = ctx] { EXPECT_EQ(resolve("four.weft.test", c).error(), weft::errc::canceled); });
+    all.go([c = ctx] { EXPECT_EQ(resolve(c, "four.weft.test").error(), weft::errc::canceled); });
   }
   ASSERT_TRUE(until_waiting(3, wait_reason::latch));
   ASSERT_TRUE(eventually([&] { return server_.asked_v4("four.weft.test") == 1; }));

@@ -82,7 +82,7 @@ const kind kinds[] = {
        bool holds = false;
        use({[&](const context& c) {
               std::unique_lock lock(m);
-              return cv.wait(lock, c, [&] { return holds; }) ? std::error_code() : c.err();
+              return cv.wait(c, lock, [&] { return holds; }) ? std::error_code() : c.err();
             },
             &nothing,
             [&] {
