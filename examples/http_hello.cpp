@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "listen: %s\n", listener.error().message().c_str());
       return 1;
     }
-    const std::string url = "http://" + listener->addr().to_string();
+    const std::string url = "http://" + listener->local_address().to_string();
     std::printf("serving %s\n", url.c_str());
     std::fflush(stdout);
     if (argc > 1) return http::serve(*listener, answer) ? 1 : 0;

@@ -176,8 +176,8 @@ class conn : public two_way_socket {
   // The peer reads the end of the stream; what it sends can still be read.
   WEFT_API std::error_code close_write();
 
-  WEFT_API address local() const;
-  WEFT_API address remote() const;
+  WEFT_API address local_address() const;
+  WEFT_API address remote_address() const;
 
   // Defaults, for TCP: no delay; keep-alive after 15 s, every 15 s, 9 times.
   WEFT_API std::error_code set_no_delay(bool on);
@@ -202,7 +202,7 @@ class listener : public socket {
   // Waits for the next connection. If the process has no descriptors left it waits for some, and a
   // line on stderr says so, once a minute at most.
   WEFT_API expected<conn> accept();
-  WEFT_API address addr() const;
+  WEFT_API address local_address() const;
   // As conn's.
   WEFT_API void set_deadline(clock::time_point when);
   template <class Rep, class Period>
@@ -242,7 +242,7 @@ class packet_conn : public two_way_socket {
     return write_to(io::text_in(from), to);
   }
 
-  WEFT_API address addr() const;
+  WEFT_API address local_address() const;
 
  private:
   friend struct socket_access;

@@ -200,8 +200,8 @@ expected<std::size_t> conn::write(std::span<const std::span<const std::byte>> pi
 std::error_code conn::close_read() { return shut(descriptor_.get(), SHUT_RD); }
 std::error_code conn::close_write() { return shut(descriptor_.get(), SHUT_WR); }
 
-address conn::local() const { return local_address(descriptor_.get()); }
-address conn::remote() const { return remote_address(descriptor_.get()); }
+address conn::local_address() const { return net::local_address(descriptor_.get()); }
+address conn::remote_address() const { return net::remote_address(descriptor_.get()); }
 
 std::error_code conn::set_no_delay(bool on) {
   return set_option(descriptor_.get(), IPPROTO_TCP, TCP_NODELAY, on ? 1 : 0);

@@ -94,13 +94,13 @@ expected<conn> listener::accept() {
     if (why.category() != std::generic_category() || !is_shortage(why.value())) {
       return std::unexpected(why);
     }
-    tell_shortage(addr().to_string(), why);
+    tell_shortage(local_address().to_string(), why);
     // A deadline or close() ends this, too.
     if (const std::error_code e = d->pause(poll_side::in, pause)) return std::unexpected(e);
   }
 }
 
-address listener::addr() const { return local_address(descriptor_.get()); }
+address listener::local_address() const { return net::local_address(descriptor_.get()); }
 
 void listener::set_deadline(clock::time_point when) {
   if (descriptor_ != nullptr) descriptor_->set_deadline(poll_side::in, when);

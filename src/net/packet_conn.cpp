@@ -55,7 +55,7 @@ expected<std::size_t> packet_conn::write_to(std::span<const std::byte> from, con
   }
 }
 
-address packet_conn::addr() const { return local_address(descriptor_.get()); }
+address packet_conn::local_address() const { return net::local_address(descriptor_.get()); }
 
 expected<packet_conn> listen_packet(std::string_view network, std::string_view address) {
   const auto bound = bind_socket(network, address, socket_kind::datagram);

@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 void talk() {
   auto listener = weft::net::listen("tcp", "127.0.0.1:0");
   if (!listener) return;
-  auto there = weft::net::dial("tcp", listener->addr().to_string());
+  auto there = weft::net::dial("tcp", listener->local_address().to_string());
   auto here = listener->accept();
   weft::wait_group all;
   all.go([&] {

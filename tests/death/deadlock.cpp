@@ -114,7 +114,7 @@ void a_connection_may_come() {
   auto l = weft::net::listen("tcp", "127.0.0.1:0");
   std::thread calls([&] {
     std::this_thread::sleep_for(a_while);
-    (void)weft::net::dial("tcp", l->addr().to_string());
+    (void)weft::net::dial("tcp", l->local_address().to_string());
   });
   calls.detach();
   (void)l->accept();

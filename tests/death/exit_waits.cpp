@@ -122,7 +122,7 @@ int count_to_ten() {
 bool accept_here() {
   auto l = weft::net::listen("tcp", "127.0.0.1:0");
   if (!l) return false;
-  weft::go([to = l->addr().to_string()] {
+  weft::go([to = l->local_address().to_string()] {
     auto c = weft::net::dial("tcp", to);
     if (c) (void)c->write("x");
   });

@@ -122,7 +122,7 @@ void talk() {
     }
   });
   {
-    auto c = value(weft::net::dial("tcp", listener->addr().to_string()), "dial");
+    auto c = value(weft::net::dial("tcp", listener->local_address().to_string()), "dial");
     c.set_read_deadline(2s);
     char text[16];
     for (int i = 0; i < 20; ++i) {

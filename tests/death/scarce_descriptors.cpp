@@ -106,7 +106,7 @@ int main() {
   auto listener = weft::net::listen("tcp", "127.0.0.1:0").value();
   const rlimit few{descriptors, descriptors};
   require(::setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
-  const int port = listener.addr().port();
+  const int port = listener.local_address().port();
   require(::write(ends[1], &port, sizeof port) == sizeof port, "port");
 
   weft::wait_group all;

@@ -118,7 +118,7 @@ class stream_server {
     all_.wait();
   }
 
-  net::address address() const { return listener_.addr(); }
+  net::address address() const { return listener_.local_address(); }
   std::string port() const { return std::to_string(address().port()); }
 
   static void echo(net::conn& c) {
@@ -169,7 +169,7 @@ class packet_server {
     EXPECT_FALSE(socket_.close());
     all_.wait();
   }
-  std::string port() const { return std::to_string(socket_.addr().port()); }
+  std::string port() const { return std::to_string(socket_.local_address().port()); }
 
  private:
   net::packet_conn socket_;
@@ -479,10 +479,10 @@ TEST_P(net_peers, a_read_after_a_copy_that_failed_gets_the_rest) {
   auto l = net::listen("tcp", "127.0.0.1:0").value();
   const std::string much = some_bytes(100'000);
   for (int i = 0; i < 20; ++i) {
-    plain_socket gone(l.addr());
+    plain_socket gone(l.local_address());
     auto to = l.accept().value();
     gone.reset();
-    const plain_socket source(l.addr());
+    const plain_socket source(l.local_address());
     auto from = l.accept().value();
     char some[16];
     ASSERT_TRUE(source.send_all("abc"));
@@ -533,14 +533,14 @@ TEST(scarce_descriptors, a_server_without_descriptors_waits_for_some) {
 // somebody else's by then, who must not notice.
 TEST_P(net_peers, a_closed_connection_does_not_touch_the_next) {
   auto l = net::listen("tcp", "127.0.0.1:0").value();
-  const plain_socket first_client(l.addr());
+  const plain_socket first_client(l.local_address());
   auto first = l.accept().value();
   ASSERT_TRUE(first_client.send_all("abc"));
   char some[16];
   ASSERT_EQ(first.read(bytes(some, sizeof some)).value_or(0), 3u);  // less than it asked for
   ASSERT_FALSE(first.close());
 
-  const plain_socket second_client(l.addr());
+  const plain_socket second_client(l.local_address());
   auto second = l.accept().value();
   std::string got;
   wait_group all;

@@ -100,7 +100,7 @@ void echo() {
       if (!n || *n == 0 || !peer->write(std::span(buffer).first(*n))) return;
     }
   });
-  auto client = weft::net::dial("tcp", listener.addr().to_string()).value();
+  auto client = weft::net::dial("tcp", listener.local_address().to_string()).value();
   std::array<std::byte, 16> out{};
   for (int i = 0; i < 20; ++i) {
     out.fill(static_cast<std::byte>(i));

@@ -227,7 +227,7 @@ class fairness : public test::stress_test {
     std::vector<steady::duration> echoes;
     std::vector<steady::duration> naps;
     {
-      test::plain_socket client(listener.addr());
+      test::plain_socket client(listener.local_address());
       ASSERT_TRUE(client.send_all("x"));
       ASSERT_EQ(client.receive_exactly(1), "x");
       crowd others;

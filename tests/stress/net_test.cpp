@@ -65,7 +65,8 @@ std::size_t resident_bytes() {
 // Sends back what comes, a goroutine for each connection, until its clients are gone.
 class echo_server {
  public:
-  echo_server() : listener_(net::listen("tcp", "127.0.0.1:0").value()), address_(listener_.addr()) {
+  echo_server()
+      : listener_(net::listen("tcp", "127.0.0.1:0").value()), address_(listener_.local_address()) {
     all_.go([this] { accept_all(); });
   }
   echo_server(const echo_server&) = delete;
@@ -662,7 +663,7 @@ class plagued_pair {
 
 // Returns: both ends of a connection.
 std::pair<net::conn, net::conn> connect(net::listener& l, const char* network) {
-  auto near = net::dial(network, l.addr().to_string()).value();
+  auto near = net::dial(network, l.local_address().to_string()).value();
   return {std::move(near), l.accept().value()};
 }
 

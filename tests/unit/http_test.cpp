@@ -1201,7 +1201,7 @@ class live_server {
  public:
   explicit live_server(http::handler h, http::serve_options options = {})
       : listener_(weft::net::listen("tcp", "127.0.0.1:0").value()),
-        address_(listener_.addr().to_string()),
+        address_(listener_.local_address().to_string()),
         stopper_(weft::with_cancel(weft::context::background())),
         result_(weft::async([this, handler = std::move(h), options] {
           return http::serve(stopper_.ctx, listener_, handler, options);
@@ -1541,7 +1541,7 @@ TEST_F(http_sockets, a_stop_closes_idle_connections_and_answers_the_others) {
 TEST_F(http_sockets, new_clients_are_refused_while_requests_are_answered) {
   for (const bool streaming : {false, true}) {
     weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
-    const std::string address = l.addr().to_string();
+    const std::string address = l.local_address().to_string();
     auto [ctx, cancel] = weft::with_cancel(weft::context::background());
     weft::chan<std::monostate> entered;
     weft::chan<std::monostate> go_on;
@@ -1730,7 +1730,7 @@ TEST_F(http_sockets, a_client_can_go_away_within_a_streamed_body) {
         });
   });
   for (const char* target : {"/waits", "/reads"}) {
-    weft::net::conn c = connect(l.addr().to_string());
+    weft::net::conn c = connect(l.local_address().to_string());
     send(c, "POST "s + target + " HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n");
     send(c, "ab");
     EXPECT_EQ(got.recv(), "ab");
@@ -1816,7 +1816,7 @@ TEST_F(http_sockets, a_streaming_handler_echoes_while_it_reads) {
           }
         });
   });
-  weft::net::conn c = connect(l.addr().to_string());
+  weft::net::conn c = connect(l.local_address().to_string());
   send(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
   read_until(c, "\r\n\r\n");
   for (int i = 0; i < 10; ++i) {
@@ -1850,7 +1850,8 @@ TEST_F(http_sockets, a_large_body_is_sent_while_its_answer_is_read) {
   std::string body(40 << 20, '\0');
   for (std::size_t i = 0; i < body.size(); ++i) body[i] = static_cast<char>(i >> 10);
   auto [limit, cancel_limit] = weft::with_timeout(weft::context::background(), 60s);
-  const auto m = http::send(limit, "PUT", "http://" + l.addr().to_string() + "/", {}, body);
+  const auto m =
+      http::send(limit, "PUT", "http://" + l.local_address().to_string() + "/", {}, body);
   cancel_limit();
   ASSERT_TRUE(m) << m.error().message();
   EXPECT_TRUE(m->body == body);
@@ -1891,7 +1892,7 @@ class scripted_server {
     listener_.close();
     done_.wait();
   }
-  std::string url() const { return "http://" + listener_.addr().to_string() + "/"; }
+  std::string url() const { return "http://" + listener_.local_address().to_string() + "/"; }
 
  private:
   weft::net::listener listener_;
@@ -2146,7 +2147,7 @@ void end_shortage() {
 // A lack of memory is the world's fault: no exception.
 TEST_F(http_sockets, a_request_that_needs_a_goroutine_and_gets_none_is_an_error) {
   weft::net::listener l = weft::net::listen("tcp", "127.0.0.1:0").value();
-  const std::string url = "http://" + l.addr().to_string() + "/";
+  const std::string url = "http://" + l.local_address().to_string() + "/";
   const std::string body(1 << 20, 'x');
   begin_shortage();
   const auto m = http::send("POST", url, {}, body);

@@ -89,10 +89,10 @@ TEST(moved_from, listener_and_connection_are_closed) {
   net::listener listening = std::move(*l);
   EXPECT_EQ(l->accept().error(), errc::closed);
   EXPECT_EQ(l->close(), errc::closed);
-  EXPECT_EQ(l->addr().port(), 0);
+  EXPECT_EQ(l->local_address().port(), 0);
   l->set_deadline(clock::now());
 
-  auto c = net::dial("tcp", listening.addr().to_string());
+  auto c = net::dial("tcp", listening.local_address().to_string());
   ASSERT_TRUE(c) << c.error().message();
   const net::conn connected = std::move(*c);
   char byte = 0;
@@ -102,8 +102,8 @@ TEST(moved_from, listener_and_connection_are_closed) {
   EXPECT_EQ(c->close_write(), errc::closed);
   EXPECT_EQ(c->set_no_delay(true), errc::closed);
   EXPECT_EQ(c->close(), errc::closed);
-  EXPECT_EQ(c->local().port(), 0);
-  EXPECT_EQ(c->remote().port(), 0);
+  EXPECT_EQ(c->local_address().port(), 0);
+  EXPECT_EQ(c->remote_address().port(), 0);
   c->set_deadline(clock::now());
 }
 
@@ -113,9 +113,10 @@ TEST(moved_from, packet_connection_is_closed) {
   const net::packet_conn open = std::move(*p);
   std::byte byte{};
   EXPECT_EQ(p->read_from(std::span(&byte, 1)).error(), errc::closed);
-  EXPECT_EQ(p->write_to(std::span<const std::byte>(&byte, 1), open.addr()).error(), errc::closed);
+  EXPECT_EQ(p->write_to(std::span<const std::byte>(&byte, 1), open.local_address()).error(),
+            errc::closed);
   EXPECT_EQ(p->close(), errc::closed);
-  EXPECT_EQ(p->addr().port(), 0);
+  EXPECT_EQ(p->local_address().port(), 0);
 }
 
 TEST(moved_from, file_is_closed) {

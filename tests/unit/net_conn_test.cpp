@@ -62,7 +62,7 @@ pair_of_conns connected(std::string_view network = "tcp",
                         std::string_view address = "127.0.0.1:0") {
   auto l = net::listen(network, address);
   if (!l) throw std::system_error(l.error());
-  auto client = net::dial(network, l->addr().to_string());
+  auto client = net::dial(network, l->local_address().to_string());
   auto server = l->accept();
   if (!client || !server) throw std::runtime_error("cannot connect");
   return {std::move(*client), std::move(*server)};
@@ -126,27 +126,27 @@ TEST_F(net_conn, ipv6_and_both_protocols_on_one_listener) {
   weft::run([] {
     auto l = net::listen("tcp", ":0");
     ASSERT_TRUE(l) << l.error().message();
-    const std::string port = std::to_string(l->addr().port());
+    const std::string port = std::to_string(l->local_address().port());
     auto v4 = net::dial("tcp", "127.0.0.1:" + port);
     ASSERT_TRUE(v4) << v4.error().message();
     if (!has_ipv6()) GTEST_SKIP() << weft::test::no_ipv6;
-    ASSERT_TRUE(l->addr().is_v6());
+    ASSERT_TRUE(l->local_address().is_v6());
     auto v6 = net::dial("tcp", "[::1]:" + port);
     ASSERT_TRUE(v6) << v6.error().message();
-    EXPECT_TRUE(v6->remote().is_v6());
+    EXPECT_TRUE(v6->remote_address().is_v6());
     EXPECT_TRUE(l->accept());
     EXPECT_TRUE(l->accept());
     auto only = net::listen("tcp6", "[::1]:0");
     ASSERT_TRUE(only) << only.error().message();
-    EXPECT_FALSE(net::dial("tcp", "127.0.0.1:" + std::to_string(only->addr().port())));
+    EXPECT_FALSE(net::dial("tcp", "127.0.0.1:" + std::to_string(only->local_address().port())));
   });
 }
 
 TEST_F(net_conn, addresses_of_both_ends_agree) {
   auto [client, server] = connected();
-  EXPECT_EQ(client.local(), server.remote());
-  EXPECT_EQ(client.remote(), server.local());
-  EXPECT_EQ(client.local().host(), "127.0.0.1");
+  EXPECT_EQ(client.local_address(), server.remote_address());
+  EXPECT_EQ(client.remote_address(), server.local_address());
+  EXPECT_EQ(client.local_address().host(), "127.0.0.1");
 }
 
 TEST_F(net_conn, unix_sockets_and_their_files) {
@@ -155,7 +155,7 @@ TEST_F(net_conn, unix_sockets_and_their_files) {
     {
       auto l = net::listen("unix", path);
       ASSERT_TRUE(l) << l.error().message();
-      EXPECT_EQ(l->addr().to_string(), path);
+      EXPECT_EQ(l->local_address().to_string(), path);
       auto client = net::dial("unix", path);
       ASSERT_TRUE(client) << client.error().message();
       auto server = l->accept();
@@ -391,7 +391,7 @@ TEST_F(net_conn, close_wakes_everybody_who_waits) {
     EXPECT_EQ(client.native_handle(), -1);
     EXPECT_EQ(client.set_no_delay(true), errc::closed);
     EXPECT_EQ(client.close_write(), errc::closed);
-    EXPECT_EQ(client.remote(), net::address());
+    EXPECT_EQ(client.remote_address(), net::address());
   });
 }
 
@@ -581,7 +581,7 @@ TEST_F(net_conn, accept_has_a_deadline_too) {
     l->set_deadline(weft::clock::now() + 10ms);
     EXPECT_EQ(l->accept().error(), errc::timed_out);
     l->set_deadline({});
-    auto c = net::dial("tcp", l->addr().to_string());
+    auto c = net::dial("tcp", l->local_address().to_string());
     EXPECT_TRUE(c);
     EXPECT_TRUE(l->accept());
   });
@@ -594,22 +594,22 @@ TEST_F(net_conn, datagrams_keep_their_limits_and_tell_where_they_come_from) {
     auto a = net::listen_packet("udp", "127.0.0.1:0");
     auto b = net::listen_packet("udp", "127.0.0.1:0");
     ASSERT_TRUE(a && b);
-    ASSERT_TRUE(a->write_to(bytes("one"), b->addr()));
-    ASSERT_TRUE(a->write_to(bytes("three"), b->addr()));
-    ASSERT_TRUE(a->write_to({}, b->addr()));
+    ASSERT_TRUE(a->write_to(bytes("one"), b->local_address()));
+    ASSERT_TRUE(a->write_to(bytes("three"), b->local_address()));
+    ASSERT_TRUE(a->write_to({}, b->local_address()));
     std::byte some[100];
     for (const std::string_view text : {"one", "three", ""}) {
       const auto got = b->read_from(some);
       ASSERT_TRUE(got);
       EXPECT_EQ(std::string_view(reinterpret_cast<char*>(some), got->first), text);
-      EXPECT_EQ(got->second, a->addr());
+      EXPECT_EQ(got->second, a->local_address());
     }
     b->set_read_deadline(weft::clock::now() + 5ms);
     EXPECT_EQ(b->read_from(some).error(), errc::timed_out);
 
     b->set_deadline({});
-    ASSERT_TRUE(a->write_to("text", b->addr()));
-    ASSERT_TRUE(a->write_to(std::string("cut"), b->addr()));
+    ASSERT_TRUE(a->write_to("text", b->local_address()));
+    ASSERT_TRUE(a->write_to(std::string("cut"), b->local_address()));
     char text[4];
     EXPECT_EQ(b->read_from(text).value().first, 4u);
     EXPECT_EQ(std::string_view(text, 4), "text");
@@ -627,7 +627,7 @@ TEST_F(net_conn, unix_datagrams) {
     ASSERT_TRUE(server) << server.error().message();
     auto client = net::listen_packet("unixgram", "");
     ASSERT_TRUE(client) << client.error().message();
-    ASSERT_TRUE(client->write_to(bytes("hello"), server->addr()));
+    ASSERT_TRUE(client->write_to(bytes("hello"), server->local_address()));
     std::byte some[100];
     const auto got = server->read_from(some);
     ASSERT_TRUE(got);
@@ -742,7 +742,8 @@ TEST_F(net_conn, accept_tells_that_it_has_no_descriptors) {
     std::string said;
     {
       std::vector<conn> clients;
-      for (int i = 0; i < 3; ++i) clients.push_back(net::dial("tcp", l.addr().to_string()).value());
+      for (int i = 0; i < 3; ++i)
+        clients.push_back(net::dial("tcp", l.local_address().to_string()).value());
       weft::wait_group all;
       {
         const no_descriptors_left now;
@@ -755,7 +756,7 @@ TEST_F(net_conn, accept_tells_that_it_has_no_descriptors) {
       all.wait();
       said = ::testing::internal::GetCapturedStderr();
     }
-    EXPECT_EQ(said, "weft: accept on " + l.addr().to_string() +
+    EXPECT_EQ(said, "weft: accept on " + l.local_address().to_string() +
                         ": Too many open files; new connections have to wait\n");
   });
 }
@@ -772,7 +773,7 @@ TEST_F(net_conn, bad_networks_and_addresses_are_errors) {
   EXPECT_EQ(net::listen_packet("tcp", "127.0.0.1:0").error(), std::errc::invalid_argument);
   auto l = net::listen("tcp", "127.0.0.1:0");
   ASSERT_TRUE(l);
-  EXPECT_EQ(net::listen("tcp", l->addr().to_string()).error(), std::errc::address_in_use);
+  EXPECT_EQ(net::listen("tcp", l->local_address().to_string()).error(), std::errc::address_in_use);
 }
 
 // "Invalid argument" alone sends everybody to the source.
@@ -986,7 +987,7 @@ TEST_F(net_conn, a_full_queue_of_unix_datagrams_is_waited_for) {
     auto first = net::listen_packet("unixgram", "");
     auto second = net::listen_packet("unixgram", "");
     ASSERT_TRUE(receiver && first && second);
-    const net::address to = receiver->addr();
+    const net::address to = receiver->local_address();
     first->set_write_deadline(weft::clock::now() + 10ms);
     int sent = 0;
     while (first->write_to(bytes("x"), to)) ++sent;

@@ -171,7 +171,7 @@ TEST_F(net_dial, bytes_go_both_ways) {
     all.go([&] {
       auto c = dial(network, server.where().to_string());
       ASSERT_TRUE(c) << c.error().message();
-      EXPECT_EQ(c->remote(), server.where());
+      EXPECT_EQ(c->remote_address(), server.where());
       const std::array word{std::byte{'h'}, std::byte{'i'}};
       EXPECT_EQ(c->write(word), 2u);
       std::array<std::byte, 2> echo{};
@@ -219,13 +219,13 @@ TEST_F(net_dial, no_host_means_this_machine) {
   four.listen();
   const auto c = dial("tcp", ":" + std::to_string(four.where().port()));
   ASSERT_TRUE(c) << c.error().message();
-  EXPECT_EQ(c->remote(), four.where());
+  EXPECT_EQ(c->remote_address(), four.where());
   if (!has_ipv6()) GTEST_SKIP() << weft::test::no_ipv6;
   raw_socket six("[::1]:0");
   six.listen();
   const auto d = dial("tcp", ":" + std::to_string(six.where().port()));
   ASSERT_TRUE(d) << d.error().message();
-  EXPECT_EQ(d->remote(), six.where());
+  EXPECT_EQ(d->remote_address(), six.where());
 }
 
 TEST_F(net_dial, a_context_that_has_ended_connects_to_nobody) {
@@ -319,7 +319,7 @@ TEST_F(net_dial, addresses_are_tried_in_turn_and_the_first_error_is_told) {
   const auto c =
       dial_addresses({unreachable, refuses.where(), server.where()}, context::background());
   ASSERT_TRUE(c) << c.error().message();
-  EXPECT_EQ(c->remote(), server.where());
+  EXPECT_EQ(c->remote_address(), server.where());
   EXPECT_EQ(dial_addresses({unreachable, refuses.where()}, context::background()).error(),
             std::errc::network_unreachable);
   EXPECT_EQ(dial_addresses({refuses.where(), unreachable}, context::background()).error(),
@@ -347,7 +347,7 @@ TEST_F(net_dial, a_deaf_address_does_not_use_up_the_time_of_the_next) {
   many.insert(many.begin(), deaf.where());
   const auto c = dial_addresses(many, ctx);
   ASSERT_TRUE(c) << c.error().message();
-  EXPECT_EQ(c->remote(), server.where());
+  EXPECT_EQ(c->remote_address(), server.where());
   EXPECT_GE(weft::clock::now() - begin, 2s);
   cancel();
 }
@@ -369,7 +369,7 @@ TEST_F(net_dial_both, the_other_family_begins_while_the_first_is_waiting) {
     const auto begin = weft::clock::now();
     const auto c = dial_addresses({deaf.where(), server.where()}, context::background());
     ASSERT_TRUE(c) << c.error().message();
-    EXPECT_EQ(c->remote(), server.where());
+    EXPECT_EQ(c->remote_address(), server.where());
     EXPECT_GE(weft::clock::now() - begin, 300ms);
   }
 }
@@ -383,7 +383,7 @@ TEST_F(net_dial_both, the_other_family_begins_when_the_first_has_failed) {
     const auto begin = weft::clock::now();
     const auto c = dial_addresses({refuses.where(), server.where()}, context::background());
     ASSERT_TRUE(c) << c.error().message();
-    EXPECT_EQ(c->remote(), server.where());
+    EXPECT_EQ(c->remote_address(), server.where());
     fastest = std::min<std::chrono::nanoseconds>(fastest, weft::clock::now() - begin);
   }
   EXPECT_LT(fastest, 300ms) << "it waited for the head start to be over";
@@ -398,7 +398,7 @@ TEST_F(net_dial_both, the_first_family_wins_if_it_can) {
   for (int i = 0; i < 20; ++i) {
     const auto c = dial_addresses({six.where(), four.where()}, context::background());
     ASSERT_TRUE(c) << c.error().message();
-    if (c->remote() == six.where()) ++wins;
+    if (c->remote_address() == six.where()) ++wins;
   }
   EXPECT_GT(wins, 15) << "unless the machine slept for 300 ms again and again";
   EXPECT_TRUE(eventually([&] { return count_descriptors() <= before; }));
@@ -435,7 +435,7 @@ TEST_F(net_dial_both, a_name_leads_to_whoever_listens) {
     const std::string port = std::to_string(server.where().port());
     const auto c = dial("tcp", "both.weft.test:" + port);
     ASSERT_TRUE(c) << c.error().message();
-    EXPECT_EQ(c->remote(), server.where());
+    EXPECT_EQ(c->remote_address(), server.where());
     const char* const right = server.where().is_v4() ? "tcp4" : "tcp6";
     const char* const wrong = server.where().is_v4() ? "tcp6" : "tcp4";
     EXPECT_TRUE(dial(right, "both.weft.test:" + port));
@@ -448,7 +448,7 @@ TEST_F(net_dial, localhost_by_name) {
   server.listen();
   const auto c = dial("tcp", "localhost:" + std::to_string(server.where().port()));
   ASSERT_TRUE(c) << c.error().message();
-  EXPECT_EQ(c->remote(), server.where());
+  EXPECT_EQ(c->remote_address(), server.where());
 }
 
 TEST_F(net_dial, a_deadline_covers_the_look_up_too) {
@@ -470,7 +470,7 @@ TEST_F(net_dial, unix_sockets_by_path_and_by_abstract_name) {
     server.listen();
     auto c = dial("unix", where);
     ASSERT_TRUE(c) << c.error().message();
-    EXPECT_EQ(c->remote().to_string(), where);
+    EXPECT_EQ(c->remote_address().to_string(), where);
     const int peer = ::accept4(server.fd(), nullptr, nullptr, SOCK_CLOEXEC);
     EXPECT_EQ(::send(peer, "x", 1, 0), 1);
     std::array<std::byte, 8> x{};

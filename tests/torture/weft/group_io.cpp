@@ -32,7 +32,7 @@ std::string address_of(const Listener& l) {
   if constexpr (requires { l.local_address(); }) {
     return l.local_address().to_string();
   } else {
-    return l.addr().to_string();
+    return l.local_address().to_string();
   }
 }
 
