@@ -328,28 +328,30 @@ class chan : public detail::chan_handle<T> {
   void send(T v) const { this->do_send(std::move(v)); }
 
   // The same until the context ends. Returns: its error then; `v` is untouched.
-  std::error_code send(const context& c, const T& v) const
+  [[nodiscard]] std::error_code send(const context& c, const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_send(c, v);
   }
-  std::error_code send(const context& c, T&& v) const { return this->do_send(c, std::move(v)); }
+  [[nodiscard]] std::error_code send(const context& c, T&& v) const {
+    return this->do_send(c, std::move(v));
+  }
 
   // Returns: the next value, or nothing once the channel is closed and drained. Blocks: the
   // goroutine; for ever on the nil channel.
   std::optional<T> recv() const { return this->do_recv(); }
   // The same until the context ends. Returns: its error then; errc::closed once closed and drained.
-  expected<T> recv(const context& c) const { return this->do_recv(c); }
+  [[nodiscard]] expected<T> recv(const context& c) const { return this->do_recv(c); }
 
   // Never wait. An lvalue is copied; an rvalue is moved from only if the result is ok. The nil
   // channel is full, and empty.
-  chan_status try_send(const T& v) const
+  [[nodiscard]] chan_status try_send(const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_try_send(v);
   }
-  chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
-  std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
+  [[nodiscard]] chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
+  [[nodiscard]] std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
   // Everyone who waits goes on; values inside can still be received.
   // Throws: closed_channel if it is closed already, nil_channel if it is nil.
@@ -374,18 +376,20 @@ class sender : public detail::chan_handle<T> {
   explicit(false) sender(N) noexcept {}
 
   void send(T v) const { this->do_send(std::move(v)); }
-  std::error_code send(const context& c, const T& v) const
+  [[nodiscard]] std::error_code send(const context& c, const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_send(c, v);
   }
-  std::error_code send(const context& c, T&& v) const { return this->do_send(c, std::move(v)); }
-  chan_status try_send(const T& v) const
+  [[nodiscard]] std::error_code send(const context& c, T&& v) const {
+    return this->do_send(c, std::move(v));
+  }
+  [[nodiscard]] chan_status try_send(const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_try_send(v);
   }
-  chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
+  [[nodiscard]] chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
   void close() const { this->do_close(); }
 
   bool operator==(const sender& other) const noexcept { return this->ref_ == other.ref_; }
@@ -402,8 +406,8 @@ class receiver : public detail::chan_handle<T> {
   explicit receiver(detail::chan_ref ref) noexcept : detail::chan_handle<T>(std::move(ref)) {}
 
   std::optional<T> recv() const { return this->do_recv(); }
-  expected<T> recv(const context& c) const { return this->do_recv(c); }
-  std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
+  [[nodiscard]] expected<T> recv(const context& c) const { return this->do_recv(c); }
+  [[nodiscard]] std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
   bool operator==(const receiver& other) const noexcept { return this->ref_ == other.ref_; }
 

@@ -150,7 +150,7 @@ class WEFT_API context {
   // Closed when the context ends. The background's is nil.
   receiver<std::monostate> done() const;
   // Returns: empty while live, then errc::canceled or errc::deadline_exceeded.
-  std::error_code err() const noexcept;
+  [[nodiscard]] std::error_code err() const noexcept;
   // Returns: null while live; then what was given to cancel, else err() as a std::system_error.
   std::exception_ptr cause() const;
   std::optional<clock::time_point> deadline() const noexcept;
@@ -189,7 +189,7 @@ class cancel_function {
 };
 
 // auto [ctx, cancel] = with_cancel(parent);
-struct cancellable {
+struct [[nodiscard]] cancellable {
   context ctx;
   cancel_function cancel;
 };
@@ -217,16 +217,16 @@ cancellable with_timeout(const context& parent, std::chrono::duration<Rep, Perio
   return {context(ref), cancel_function(ref)};
 }
 template <class T, class U>
-context with_value(const context& parent, const context_key<T>& key, U&& value) {
+[[nodiscard]] context with_value(const context& parent, const context_key<T>& key, U&& value) {
   return context(detail::make_with_value(parent.ref(), &key,
                                          std::make_shared<const T>(std::forward<U>(value))));
 }
 // Keeps the values and drops the rest.
-inline context without_cancel(const context& parent) {
+[[nodiscard]] inline context without_cancel(const context& parent) {
   return context(detail::make_without_cancel(parent.ref()));
 }
 // Ends when the token is stopped, too.
-inline context with_stop(const context& parent, std::stop_token token) {
+[[nodiscard]] inline context with_stop(const context& parent, std::stop_token token) {
   return context(detail::make_with_stop(parent.ref(), std::move(token)));
 }
 
@@ -236,7 +236,7 @@ inline context with_stop(const context& parent, std::stop_token token) {
 // goroutine of a `group` that receives from done(): the group's destructor waits for it.) Dropping
 // the function prevents nothing; while it is kept, so is f.
 template <class F>
-auto after_func(const context& c, F&& f) {
+[[nodiscard]] auto after_func(const context& c, F&& f) {
   return [watch = detail::watch_context(
               c.ref(), std::make_unique<detail::timer_function_of<std::decay_t<F>>>(
                            std::forward<F>(f)))] { return detail::unwatch_context(watch.get()); };
@@ -259,7 +259,7 @@ namespace this_goroutine {
 
 // Returns: the context's error if that ended first.
 template <class Rep, class Period>
-std::error_code sleep_for(const context& c, std::chrono::duration<Rep, Period> d) {
+[[nodiscard]] std::error_code sleep_for(const context& c, std::chrono::duration<Rep, Period> d) {
   if (c.err()) return c.err();
   const receiver<std::monostate> done = c.done();
   const std::size_t taken = select(recv(done), weft::after(d, detail::no_handler{}));

@@ -181,7 +181,7 @@ class [[nodiscard]] future {
     state_->wait();
   }
   // Returns: the context's error if that ended first.
-  std::error_code wait(const context& c) const;  // weft/context.hpp
+  [[nodiscard]] std::error_code wait(const context& c) const;  // weft/context.hpp
   template <class Rep, class Period>
   std::future_status wait_for(std::chrono::duration<Rep, Period> d) const {
     require_state();

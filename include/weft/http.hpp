@@ -1,9 +1,10 @@
 // weft/http.hpp: a small HTTP/1.1 server and client. Not part of weft/weft.hpp.
 //
 //     auto listener = weft::net::listen("tcp", "127.0.0.1:8080");
-//     weft::http::serve(*listener, [](const weft::http::request& in, weft::http::response& out) {
+//     const auto answer = [](const weft::http::request& in, weft::http::response& out) {
 //       out.write("hello, " + in.target);
-//     });
+//     };
+//     const std::error_code why = weft::http::serve(*listener, answer);
 //
 // Each connection is a goroutine, and a handler is plain code that may wait. What a peer may send
 // is bounded in size and time. There is no TLS: put a proxy in front of it.
@@ -125,11 +126,11 @@ class response {
   // than a few KiB nothing comes into the program's memory, unless the body goes out in chunks; and
   // if it is the whole body so far, and no Content-Length is set, this sets it. Blocks: as flush.
   // Returns: why the file cannot be read, or the client not be reached any more.
-  WEFT_API std::error_code write_file(
+  [[nodiscard]] WEFT_API std::error_code write_file(
       os::file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
   // Sends what there is so far, and the rest piece by piece. Blocks: the goroutine, while the
   // client does not read. Returns: why the client cannot be reached any more.
-  WEFT_API std::error_code flush();
+  [[nodiscard]] WEFT_API std::error_code flush();
   // A context below request::ctx that also ends when the client goes away: closes the connection,
   // or only the side it sends on; and when the handler returns. Costs a goroutine from the first
   // call on. Throws: as weft::go.
@@ -150,7 +151,7 @@ class body_reader {
   // connection is lost; the server answers what has to be answered if nothing was sent so far.
   // Beside response::while_connected that may be not_enough_memory, if no goroutine can be made.
   // Blocks: the goroutine.
-  WEFT_API expected<std::string_view> read();
+  [[nodiscard]] WEFT_API expected<std::string_view> read();
 
   explicit body_reader(detail::connection& of) noexcept : connection_(of) {}  // for the server
   body_reader(const body_reader&) = delete;
@@ -194,16 +195,18 @@ struct serve_options {
 //
 // Returns: nothing if the context ended, else why nothing comes any more (errc::closed). Blocks:
 // the goroutine, until the last handler has returned.
-WEFT_API std::error_code serve(const context& ctx, net::listener& l, handler h,
-                               serve_options options = {});
-inline std::error_code serve(net::listener& l, handler h, serve_options options = {}) {
+[[nodiscard]] WEFT_API std::error_code serve(const context& ctx, net::listener& l, handler h,
+                                             serve_options options = {});
+[[nodiscard]] inline std::error_code serve(net::listener& l, handler h,
+                                           serve_options options = {}) {
   return serve(context::background(), l, std::move(h), std::move(options));
 }
 // Like serve, for handlers that read the body themselves.
-WEFT_API std::error_code serve_streaming(const context& ctx, net::listener& l, streaming_handler h,
-                                         serve_options options = {});
-inline std::error_code serve_streaming(net::listener& l, streaming_handler h,
-                                       serve_options options = {}) {
+[[nodiscard]] WEFT_API std::error_code serve_streaming(const context& ctx, net::listener& l,
+                                                       streaming_handler h,
+                                                       serve_options options = {});
+[[nodiscard]] inline std::error_code serve_streaming(net::listener& l, streaming_handler h,
+                                                     serve_options options = {}) {
   return serve_streaming(context::background(), l, std::move(h), std::move(options));
 }
 
@@ -260,13 +263,15 @@ class client {
   client(const client&) = delete;
   client& operator=(const client&) = delete;
 
-  WEFT_API expected<message> get(const context& ctx, std::string_view url);
-  expected<message> get(std::string_view url) { return get(context::background(), url); }
-  WEFT_API expected<message> request(const context& ctx, std::string_view method,
-                                     std::string_view url, const headers& fields = {},
-                                     std::string_view body = {});
-  expected<message> request(std::string_view method, std::string_view url,
-                            const headers& fields = {}, std::string_view body = {}) {
+  [[nodiscard]] WEFT_API expected<message> get(const context& ctx, std::string_view url);
+  [[nodiscard]] expected<message> get(std::string_view url) {
+    return get(context::background(), url);
+  }
+  [[nodiscard]] WEFT_API expected<message> request(const context& ctx, std::string_view method,
+                                                   std::string_view url, const headers& fields = {},
+                                                   std::string_view body = {});
+  [[nodiscard]] expected<message> request(std::string_view method, std::string_view url,
+                                          const headers& fields = {}, std::string_view body = {}) {
     return request(context::background(), method, url, fields, body);
   }
 
@@ -276,12 +281,16 @@ class client {
 };
 
 // One request on a connection of its own.
-WEFT_API expected<message> get(const context& ctx, std::string_view url);
-inline expected<message> get(std::string_view url) { return get(context::background(), url); }
-WEFT_API expected<message> send(const context& ctx, std::string_view method, std::string_view url,
-                                const headers& fields = {}, std::string_view body = {});
-inline expected<message> send(std::string_view method, std::string_view url,
-                              const headers& fields = {}, std::string_view body = {}) {
+[[nodiscard]] WEFT_API expected<message> get(const context& ctx, std::string_view url);
+[[nodiscard]] inline expected<message> get(std::string_view url) {
+  return get(context::background(), url);
+}
+[[nodiscard]] WEFT_API expected<message> send(const context& ctx, std::string_view method,
+                                              std::string_view url, const headers& fields = {},
+                                              std::string_view body = {});
+[[nodiscard]] inline expected<message> send(std::string_view method, std::string_view url,
+                                            const headers& fields = {},
+                                            std::string_view body = {}) {
   return send(context::background(), method, url, fields, body);
 }
 

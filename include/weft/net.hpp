@@ -60,9 +60,9 @@ class address {
   address() noexcept = default;
 
   // From "192.0.2.1:80", "[2001:db8::1%eth0]:80", or without a port. Looks nothing up.
-  WEFT_API static expected<address> parse(std::string_view text);
+  [[nodiscard]] WEFT_API static expected<address> parse(std::string_view text);
   // A Unix socket. Returns: an error if the path is too long.
-  WEFT_API static expected<address> from_path(std::string_view path);
+  [[nodiscard]] WEFT_API static expected<address> from_path(std::string_view path);
 
   // "192.0.2.1:80", "[2001:db8::1]:80", "/run/server.sock", "@name". What parse() reads.
   WEFT_API std::string to_string() const;
@@ -149,44 +149,45 @@ class conn : public two_way_socket {
 
   // Reads what there is, at most `into.size()`, and waits if there is nothing. Returns: 0 at the
   // end of the stream. (An empty span reads 0 and means nothing.)
-  WEFT_API expected<std::size_t> read(std::span<std::byte> into);
+  [[nodiscard]] WEFT_API expected<std::size_t> read(std::span<std::byte> into);
   // Writes all of it. Returns: its size, or an error: then a part may have been written, and nobody
   // knows how much.
-  WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
+  [[nodiscard]] WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
   // The same for several pieces, with one system call for as many as fit.
-  WEFT_API expected<std::size_t> write(std::span<const std::span<const std::byte>> pieces);
+  [[nodiscard]] WEFT_API expected<std::size_t> write(
+      std::span<const std::span<const std::byte>> pieces);
 
   // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
   // goes on meaning bytes.)
   template <class = void>
-  expected<std::size_t> read(std::span<char> into) {
+  [[nodiscard]] expected<std::size_t> read(std::span<char> into) {
     return read(std::as_writable_bytes(into));
   }
   template <class = void>
-  expected<std::size_t> write(std::string_view from) {
+  [[nodiscard]] expected<std::size_t> write(std::string_view from) {
     return write(std::as_bytes(std::span(from)));
   }
   template <std::size_t n>
-  expected<std::size_t> write(const char (&from)[n]) {
+  [[nodiscard]] expected<std::size_t> write(const char (&from)[n]) {
     return write(io::text_in(from));
   }
 
   // Reads return the end of the stream from now on.
-  WEFT_API std::error_code close_read();
+  [[nodiscard]] WEFT_API std::error_code close_read();
   // The peer reads the end of the stream; what it sends can still be read.
-  WEFT_API std::error_code close_write();
+  [[nodiscard]] WEFT_API std::error_code close_write();
 
   WEFT_API address local_address() const;
   WEFT_API address remote_address() const;
 
   // Defaults, for TCP: no delay; keep-alive after 15 s, every 15 s, 9 times.
-  WEFT_API std::error_code set_no_delay(bool on);
+  [[nodiscard]] WEFT_API std::error_code set_no_delay(bool on);
   // 0: off.
-  WEFT_API std::error_code set_keep_alive(std::chrono::seconds idle);
+  [[nodiscard]] WEFT_API std::error_code set_keep_alive(std::chrono::seconds idle);
   // What close() does with what has not been sent: negative: the kernel sends it in the background
   // (the default); 0: it is dropped and the connection reset; else close() waits for so long, and
   // its thread with it.
-  WEFT_API std::error_code set_linger(std::chrono::seconds time);
+  [[nodiscard]] WEFT_API std::error_code set_linger(std::chrono::seconds time);
 
  private:
   friend class listener;
@@ -201,7 +202,7 @@ class listener : public socket {
 
   // Waits for the next connection. If the process has no descriptors left it waits for some, and a
   // line on stderr says so, once a minute at most.
-  WEFT_API expected<conn> accept();
+  [[nodiscard]] WEFT_API expected<conn> accept();
   WEFT_API address local_address() const;
   // As conn's.
   WEFT_API void set_deadline(clock::time_point when);
@@ -224,21 +225,23 @@ class packet_conn : public two_way_socket {
 
   // What does not fit is lost, and nobody told: with a byte more room than a message may need, a
   // full buffer tells. Returns: how much, and from whom.
-  WEFT_API expected<std::pair<std::size_t, address>> read_from(std::span<std::byte> into);
+  [[nodiscard]] WEFT_API expected<std::pair<std::size_t, address>> read_from(
+      std::span<std::byte> into);
   // All of it or an error.
-  WEFT_API expected<std::size_t> write_to(std::span<const std::byte> from, const address& to);
+  [[nodiscard]] WEFT_API expected<std::size_t> write_to(std::span<const std::byte> from,
+                                                        const address& to);
 
   // The same for text, as conn's.
   template <class = void>
-  expected<std::pair<std::size_t, address>> read_from(std::span<char> into) {
+  [[nodiscard]] expected<std::pair<std::size_t, address>> read_from(std::span<char> into) {
     return read_from(std::as_writable_bytes(into));
   }
   template <class = void>
-  expected<std::size_t> write_to(std::string_view from, const address& to) {
+  [[nodiscard]] expected<std::size_t> write_to(std::string_view from, const address& to) {
     return write_to(std::as_bytes(std::span(from)), to);
   }
   template <std::size_t n>
-  expected<std::size_t> write_to(const char (&from)[n], const address& to) {
+  [[nodiscard]] expected<std::size_t> write_to(const char (&from)[n], const address& to) {
     return write_to(io::text_in(from), to);
   }
 
@@ -252,25 +255,28 @@ class packet_conn : public two_way_socket {
 // network: "tcp", "tcp4", "tcp6" with address "host:port", ":port" (all interfaces; "tcp": both
 // protocols) or port 0 (any free one); "unix" with a path. Returns: an address_errc if there is no
 // such network, or the address has not that form; else the system's error.
-WEFT_API expected<listener> listen(std::string_view network, std::string_view address);
+[[nodiscard]] WEFT_API expected<listener> listen(std::string_view network,
+                                                 std::string_view address);
 
 // The same networks. A host with several addresses is tried as RFC 8305 (happy eyeballs) says. The
 // context ends only the attempt. Returns: the first address's error if none can be reached; an
 // address_errc as listen does.
-WEFT_API expected<conn> dial(const context& ctx, std::string_view network,
-                             std::string_view address);
-inline expected<conn> dial(std::string_view network, std::string_view address) {
+[[nodiscard]] WEFT_API expected<conn> dial(const context& ctx, std::string_view network,
+                                           std::string_view address);
+[[nodiscard]] inline expected<conn> dial(std::string_view network, std::string_view address) {
   return dial(context::background(), network, address);
 }
 
 // network: "udp", "udp4", "udp6", "unixgram" (an empty path: one without a name, for sending).
-WEFT_API expected<packet_conn> listen_packet(std::string_view network, std::string_view address);
+[[nodiscard]] WEFT_API expected<packet_conn> listen_packet(std::string_view network,
+                                                           std::string_view address);
 
 // Looks the addresses of a host up, as the system's settings say; their port is 0, and those to try
 // first are in front. Those who look the same name up at the same time share one look-up. Returns:
 // an error of the category "weft.resolve" if there is no such host, or nobody who knows.
-WEFT_API expected<std::vector<address>> resolve(const context& ctx, std::string_view host);
-inline expected<std::vector<address>> resolve(std::string_view host) {
+[[nodiscard]] WEFT_API expected<std::vector<address>> resolve(const context& ctx,
+                                                              std::string_view host);
+[[nodiscard]] inline expected<std::vector<address>> resolve(std::string_view host) {
   return resolve(context::background(), host);
 }
 
@@ -278,6 +284,6 @@ inline expected<std::vector<address>> resolve(std::string_view host) {
 // kernel, as long as the process has descriptors for a pipe. While nothing comes it holds neither
 // descriptors nor memory. Returns: how many bytes, or an error: then it is not known how many, and
 // what had been read but not written is lost.
-WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
+[[nodiscard]] WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
 
 }  // namespace weft::net

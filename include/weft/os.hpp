@@ -50,79 +50,82 @@ class file {
   // The standard streams are had by it: adopt(STDIN_FILENO) closes descriptor 0 in the end,
   // adopt(::dup(STDIN_FILENO)) only its copy. They may be anything: one that is a regular file or
   // /dev/null has no deadlines.
-  WEFT_API static expected<file> adopt(int fd);
+  [[nodiscard]] WEFT_API static expected<file> adopt(int fd);
 
   // Reads at the file's position, which moves on. From a disk: all that is asked for, unless the
   // file ends first; from a pipe or terminal: what there is, and waits if there is nothing.
   // Returns: 0 at the end. (An empty span reads 0 and means nothing.)
-  WEFT_API expected<std::size_t> read(std::span<std::byte> into);
+  [[nodiscard]] WEFT_API expected<std::size_t> read(std::span<std::byte> into);
   // Writes all of it. Returns: its size, or an error: then a part may have been written. (How much,
   // the position tells, but not of a pipe or terminal.)
-  WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
+  [[nodiscard]] WEFT_API expected<std::size_t> write(std::span<const std::byte> from);
   // The same at any place; the file's position stays.
-  WEFT_API expected<std::size_t> pread(std::span<std::byte> into, std::uint64_t offset);
-  WEFT_API expected<std::size_t> pwrite(std::span<const std::byte> from, std::uint64_t offset);
+  [[nodiscard]] WEFT_API expected<std::size_t> pread(std::span<std::byte> into,
+                                                     std::uint64_t offset);
+  [[nodiscard]] WEFT_API expected<std::size_t> pwrite(std::span<const std::byte> from,
+                                                      std::uint64_t offset);
 
   // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
   // goes on meaning bytes.)
   template <class = void>
-  expected<std::size_t> read(std::span<char> into) {
+  [[nodiscard]] expected<std::size_t> read(std::span<char> into) {
     return read(std::as_writable_bytes(into));
   }
   template <class = void>
-  expected<std::size_t> write(std::string_view from) {
+  [[nodiscard]] expected<std::size_t> write(std::string_view from) {
     return write(std::as_bytes(std::span(from)));
   }
   template <std::size_t n>
-  expected<std::size_t> write(const char (&from)[n]) {
+  [[nodiscard]] expected<std::size_t> write(const char (&from)[n]) {
     return write(io::text_in(from));
   }
   template <class = void>
-  expected<std::size_t> pread(std::span<char> into, std::uint64_t offset) {
+  [[nodiscard]] expected<std::size_t> pread(std::span<char> into, std::uint64_t offset) {
     return pread(std::as_writable_bytes(into), offset);
   }
   template <class = void>
-  expected<std::size_t> pwrite(std::string_view from, std::uint64_t offset) {
+  [[nodiscard]] expected<std::size_t> pwrite(std::string_view from, std::uint64_t offset) {
     return pwrite(std::as_bytes(std::span(from)), offset);
   }
   template <std::size_t n>
-  expected<std::size_t> pwrite(const char (&from)[n], std::uint64_t offset) {
+  [[nodiscard]] expected<std::size_t> pwrite(const char (&from)[n], std::uint64_t offset) {
     return pwrite(io::text_in(from), offset);
   }
 
   // Return when the disk has it.
-  WEFT_API std::error_code fsync();
-  WEFT_API std::error_code fdatasync();
+  [[nodiscard]] WEFT_API std::error_code fsync();
+  [[nodiscard]] WEFT_API std::error_code fdatasync();
 
-  WEFT_API expected<std::uint64_t> size() const;
-  WEFT_API std::error_code truncate(std::uint64_t size);
+  [[nodiscard]] WEFT_API expected<std::uint64_t> size() const;
+  [[nodiscard]] WEFT_API std::error_code truncate(std::uint64_t size);
   // Returns: the new position.
-  WEFT_API expected<std::uint64_t> seek(std::int64_t offset, seek_from whence = seek_from::begin);
+  [[nodiscard]] WEFT_API expected<std::uint64_t> seek(std::int64_t offset,
+                                                      seek_from whence = seek_from::begin);
 
   // From then on, calls that would wait return errc::timed_out, also those that wait already. {}:
   // for ever. Returns: std::errc::operation_not_supported for a file that is never waited for (on a
   // disk, or /dev/null).
-  WEFT_API std::error_code set_deadline(clock::time_point when);
-  WEFT_API std::error_code set_read_deadline(clock::time_point when);
-  WEFT_API std::error_code set_write_deadline(clock::time_point when);
+  [[nodiscard]] WEFT_API std::error_code set_deadline(clock::time_point when);
+  [[nodiscard]] WEFT_API std::error_code set_read_deadline(clock::time_point when);
+  [[nodiscard]] WEFT_API std::error_code set_write_deadline(clock::time_point when);
   // The same, so long from now.
   template <class Rep, class Period>
-  std::error_code set_deadline(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] std::error_code set_deadline(std::chrono::duration<Rep, Period> d) {
     return set_deadline(io::from_now(d));
   }
   template <class Rep, class Period>
-  std::error_code set_read_deadline(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] std::error_code set_read_deadline(std::chrono::duration<Rep, Period> d) {
     return set_read_deadline(io::from_now(d));
   }
   template <class Rep, class Period>
-  std::error_code set_write_deadline(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] std::error_code set_write_deadline(std::chrono::duration<Rep, Period> d) {
     return set_write_deadline(io::from_now(d));
   }
 
   // Wakes every goroutine that waits for a pipe or terminal, which returns errc::closed. A call
   // that a disk works on is completed, and the descriptor closed after it. Returns: errc::closed if
   // it was closed already.
-  WEFT_API std::error_code close();
+  [[nodiscard]] WEFT_API std::error_code close();
   WEFT_API bool is_open() const noexcept;
   // The kernel's descriptor, or -1. It stays the file's.
   WEFT_API int native_handle() const noexcept;
@@ -135,18 +138,18 @@ class file {
 };
 
 // flags: O_RDONLY and so on of <fcntl.h>; O_CLOEXEC is always added. mode: mode_t.
-WEFT_API expected<file> open(std::string_view path, int flags, unsigned mode = 0666);
+[[nodiscard]] WEFT_API expected<file> open(std::string_view path, int flags, unsigned mode = 0666);
 // The same for a std::filesystem::path.
 template <class Path>
   requires requires(const Path& p) {
     { p.native() } -> std::convertible_to<std::string_view>;
   }
-expected<file> open(const Path& path, int flags, unsigned mode = 0666) {
+[[nodiscard]] expected<file> open(const Path& path, int flags, unsigned mode = 0666) {
   return open(std::string_view(path.native()), flags, mode);
 }
 
 // Returns: the end to read from, and the end to write to.
-WEFT_API expected<std::pair<file, file>> pipe();
+[[nodiscard]] WEFT_API expected<std::pair<file, file>> pipe();
 
 // How files on a disk are read when they are not in memory, and synchronised: "io_uring" or
 // "blocking calls". Where io_uring is to be had it is used; WEFT_DEBUG=iouring=0 switches it off.
@@ -155,18 +158,18 @@ WEFT_API std::string_view file_backend();
 // Copies inside the kernel, from the file's position on, until the file ends or `count` bytes have
 // been copied. Returns: how many bytes, or an error: then that is not known, but where the kernel
 // can copy, from files on disks, the position stands behind what has been sent.
-WEFT_API expected<std::uint64_t> copy(
+[[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     net::conn& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // Copies from a connection to a file, until the end of the stream. After an error the position of a
 // file on a disk stands behind what has been written; what had been read beyond it is lost.
-WEFT_API expected<std::uint64_t> copy(
+[[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     file& to, net::conn& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // Copies from file to file, from position to position; where the file system can share the data of
 // two files, it does. A file is copied to a later place of its own, by two handles, up to where it
 // ended when the copy began. Returns: an error as those of reading and writing: then the positions
 // of both stand behind what has been copied, on disks; std::errc::invalid_argument if a file would
 // be copied over what is still to be read.
-WEFT_API expected<std::uint64_t> copy(
+[[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     file& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 
 // Each of these signals is sent to the channel, from now on, in addition to what the channel and
@@ -208,7 +211,7 @@ class stop_function {
 };
 
 // auto [ctx, stop] = notify_context(parent, {SIGINT, SIGTERM});
-struct signal_context {
+struct [[nodiscard]] signal_context {
   context ctx;
   stop_function stop;
 };

@@ -39,7 +39,7 @@ struct no_handler {
 };
 
 template <class T, class F>
-class receive_case {
+class [[nodiscard("a case does nothing until a select has it")]] receive_case {
   static_assert(std::is_invocable_v<F&, std::optional<T>> || std::is_invocable_v<F&>,
                 "the handler of recv takes a std::optional<T>, or nothing");
 
@@ -110,7 +110,7 @@ auto value_to_send(U&& x) {
 }
 
 template <class T, class Source, class F>
-class send_case {
+class [[nodiscard("a case does nothing until a select has it")]] send_case {
   static_assert(std::is_invocable_v<F&>, "the handler of a send takes nothing");
   using U = typename Source::type;
 
@@ -188,12 +188,12 @@ class send_case {
 };
 
 template <class F>
-struct after_case {
+struct [[nodiscard("a case does nothing until a select has it")]] after_case {
   std::int64_t delay_ns;
   F handler;
 };
 template <class F>
-struct otherwise_case {
+struct [[nodiscard("a case does nothing until a select has it")]] otherwise_case {
   F handler;
 };
 

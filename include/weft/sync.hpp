@@ -72,26 +72,26 @@ class mutex {
   }
 
   // Returns: the context's error, without the lock, if that ended first.
-  std::error_code lock(const context& c) {
+  [[nodiscard]] std::error_code lock(const context& c) {
     detail::observe(detail::touch::arrive, this, "lock");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.lock_until(limit), this);
     });
   }
 
-  bool try_lock() noexcept {
+  [[nodiscard]] bool try_lock() noexcept {
     detail::observe(detail::touch::arrive, this, "try_lock");
     return detail::acquired(core_.try_lock(), this);
   }
 
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
-  bool try_lock_for(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] bool try_lock_for(std::chrono::duration<Rep, Period> d) {
     detail::observe(detail::touch::arrive, this, "try_lock_for");
     return detail::acquired(core_.lock_until(detail::deadline_after(detail::to_ns(d))), this);
   }
   template <class Clock, class Duration>
-  bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
+  [[nodiscard]] bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
     detail::observe(detail::touch::arrive, this, "try_lock_until");
     const bool yes = detail::wait_on_clock(
         when, [this](std::int64_t deadline) { return core_.lock_until(deadline); });
@@ -123,20 +123,20 @@ class shared_mutex {
   // Blocks: the goroutine.
   void lock() { (void)lock_within(detail::no_deadline); }
   // Returns: the context's error, without the lock, if that ended first.
-  std::error_code lock(const context& c) {
+  [[nodiscard]] std::error_code lock(const context& c) {
     return detail::wait_with(c, [this](detail::patience limit) { return lock_within(limit); });
   }
-  bool try_lock() noexcept {
+  [[nodiscard]] bool try_lock() noexcept {
     detail::observe(detail::touch::arrive, this, "try_lock");
     return written(core_.try_lock());
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
-  bool try_lock_for(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] bool try_lock_for(std::chrono::duration<Rep, Period> d) {
     return lock_within(detail::deadline_after(detail::to_ns(d)));
   }
   template <class Clock, class Duration>
-  bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
+  [[nodiscard]] bool try_lock_until(std::chrono::time_point<Clock, Duration> when) {
     return detail::wait_on_clock(when,
                                  [this](std::int64_t deadline) { return lock_within(deadline); });
   }
@@ -149,21 +149,21 @@ class shared_mutex {
   // Blocks: the goroutine.
   void lock_shared() { (void)lock_shared_within(detail::no_deadline); }
   // Returns: the context's error, without the lock, if that ended first.
-  std::error_code lock_shared(const context& c) {
+  [[nodiscard]] std::error_code lock_shared(const context& c) {
     return detail::wait_with(c,
                              [this](detail::patience limit) { return lock_shared_within(limit); });
   }
-  bool try_lock_shared() noexcept {
+  [[nodiscard]] bool try_lock_shared() noexcept {
     detail::observe(detail::touch::arrive, this, "try_lock_shared");
     return detail::acquired(core_.try_lock_shared(), this);
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
-  bool try_lock_shared_for(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] bool try_lock_shared_for(std::chrono::duration<Rep, Period> d) {
     return lock_shared_within(detail::deadline_after(detail::to_ns(d)));
   }
   template <class Clock, class Duration>
-  bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> when) {
+  [[nodiscard]] bool try_lock_shared_until(std::chrono::time_point<Clock, Duration> when) {
     return detail::wait_on_clock(
         when, [this](std::int64_t deadline) { return lock_shared_within(deadline); });
   }
@@ -216,13 +216,13 @@ class condition_variable {
     while (!holds()) wait(lock);
   }
   // Returns: the context's error if that ended first.
-  std::error_code wait(const context& c, std::unique_lock<mutex>& lock) {
+  [[nodiscard]] std::error_code wait(const context& c, std::unique_lock<mutex>& lock) {
     return detail::wait_with(
         c, [this, &lock](detail::patience limit) { return wait_within(lock, limit); });
   }
   // Returns: what the predicate says in the end.
   template <class Predicate>
-  bool wait(const context& c, std::unique_lock<mutex>& lock, Predicate holds) {
+  [[nodiscard]] bool wait(const context& c, std::unique_lock<mutex>& lock, Predicate holds) {
     while (!holds()) {
       if (wait(c, lock)) return holds();
     }
@@ -235,8 +235,8 @@ class condition_variable {
   }
   // Returns: what the predicate says in the end.
   template <class Rep, class Period, class Predicate>
-  bool wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> d,
-                Predicate holds) {
+  [[nodiscard]] bool wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> d,
+                              Predicate holds) {
     const std::int64_t deadline = detail::deadline_after(detail::to_ns(d));
     while (!holds()) {
       if (!wait_within(lock, deadline)) return holds();
@@ -255,8 +255,8 @@ class condition_variable {
     return status(!over);
   }
   template <class Clock, class Duration, class Predicate>
-  bool wait_until(std::unique_lock<mutex>& lock, std::chrono::time_point<Clock, Duration> when,
-                  Predicate holds) {
+  [[nodiscard]] bool wait_until(std::unique_lock<mutex>& lock,
+                                std::chrono::time_point<Clock, Duration> when, Predicate holds) {
     while (!holds()) {
       if (wait_until(lock, when) == std::cv_status::timeout) return holds();
     }
@@ -308,24 +308,24 @@ class counting_semaphore {
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error, without a permit, if that ended first.
-  std::error_code acquire(const context& c) {
+  [[nodiscard]] std::error_code acquire(const context& c) {
     detail::observe(detail::touch::arrive, this, "acquire");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.acquire_until(limit), this);
     });
   }
-  bool try_acquire() noexcept {
+  [[nodiscard]] bool try_acquire() noexcept {
     detail::observe(detail::touch::arrive, this, "try_acquire");
     return detail::acquired(core_.try_acquire(), this);
   }
   // Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
-  bool try_acquire_for(std::chrono::duration<Rep, Period> d) {
+  [[nodiscard]] bool try_acquire_for(std::chrono::duration<Rep, Period> d) {
     detail::observe(detail::touch::arrive, this, "try_acquire_for");
     return detail::acquired(core_.acquire_until(detail::deadline_after(detail::to_ns(d))), this);
   }
   template <class Clock, class Duration>
-  bool try_acquire_until(std::chrono::time_point<Clock, Duration> when) {
+  [[nodiscard]] bool try_acquire_until(std::chrono::time_point<Clock, Duration> when) {
     detail::observe(detail::touch::arrive, this, "try_acquire_until");
     const bool yes = detail::wait_on_clock(
         when, [this](std::int64_t deadline) { return core_.acquire_until(deadline); });
@@ -352,7 +352,7 @@ class latch {
     detail::observe(detail::touch::release, this, "count_down");
     if (n < 0 || n > max() || !core_.sub(static_cast<std::uint32_t>(n))) detail::die_of_latch();
   }
-  bool try_wait() const noexcept {
+  [[nodiscard]] bool try_wait() const noexcept {
     detail::observe(detail::touch::arrive, this, "try_wait");
     return detail::acquired(core_.is_zero(), this);
   }
@@ -363,7 +363,7 @@ class latch {
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error if that ended first.
-  std::error_code wait(const context& c) const {
+  [[nodiscard]] std::error_code wait(const context& c) const {
     detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.wait_until(detail::wait_reason::latch, limit), this);
@@ -427,14 +427,14 @@ class barrier {
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error if that ended first: it has arrived all the same.
-  std::error_code wait(const context& c, arrival_token&& arrived) const {
+  [[nodiscard]] std::error_code wait(const context& c, arrival_token&& arrived) const {
     detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this, &arrived](detail::patience limit) {
       return detail::acquired(core_.wait(arrived.phase_, limit), this);
     });
   }
   void arrive_and_wait() { wait(arrive()); }
-  std::error_code arrive_and_wait(const context& c) { return wait(c, arrive()); }
+  [[nodiscard]] std::error_code arrive_and_wait(const context& c) { return wait(c, arrive()); }
   // Arrives, and is not expected in the phases to come.
   void arrive_and_drop() {
     detail::observe(detail::touch::release, this, "arrive_and_drop");
@@ -502,7 +502,7 @@ void call_once(once_flag& flag, F&& f, A&&... args) {
 }
 // Returns: the context's error if that ended while another one was running the function.
 template <class F, class... A>
-std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
+[[nodiscard]] std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
   return detail::wait_with(c, [&](detail::patience limit) {
     return flag.call_within(limit, std::forward<F>(f), std::forward<A>(args)...);
   });
@@ -539,7 +539,7 @@ class wait_group {
     detail::observe(detail::touch::acquire, this);
   }
   // Returns: the context's error if that ended first.
-  std::error_code wait(const context& c) {
+  [[nodiscard]] std::error_code wait(const context& c) {
     detail::observe(detail::touch::arrive, this, "wait with context");
     return detail::wait_with(c, [this](detail::patience limit) {
       return detail::acquired(core_.wait_until(detail::wait_reason::wait_group, limit), this);

@@ -101,7 +101,7 @@ class timer {
  public:
   // Delivers the time on c() after `d`.
   template <class Rep, class Period>
-  explicit timer(std::chrono::duration<Rep, Period> d)
+  [[nodiscard]] explicit timer(std::chrono::duration<Rep, Period> d)
       : ref_(detail::timer_ref::make(detail::to_ns(d), 0)) {}
 
   // The nil channel if it was made by after_func.
@@ -129,7 +129,7 @@ class ticker {
  public:
   // Throws: std::invalid_argument unless the period is positive.
   template <class Rep, class Period>
-  explicit ticker(std::chrono::duration<Rep, Period> period)
+  [[nodiscard]] explicit ticker(std::chrono::duration<Rep, Period> period)
       : ref_(detail::timer_ref::make(detail::period_ns(period), detail::period_ns(period))) {}
   ticker(ticker&&) noexcept = default;
   ticker& operator=(ticker&& other) noexcept {
@@ -159,7 +159,7 @@ class ticker {
 
 // Returns: a channel that delivers the time after `d`.
 template <class Rep, class Period>
-receiver<clock::time_point> after(std::chrono::duration<Rep, Period> d) {
+[[nodiscard]] receiver<clock::time_point> after(std::chrono::duration<Rep, Period> d) {
   return timer(d).c();
 }
 

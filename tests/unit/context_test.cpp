@@ -468,7 +468,7 @@ TEST(context, deadlines_end_it_and_the_earlier_counts) {
 // the timer of a context behind. A context that is cancelled or has neither leaves none.
 TEST(context, a_forgotten_cancel_is_found) {
   const auto function = weft::test::try_explore(
-      {.runs = 1}, [] { after_func(with_timeout(context::background(), 1h).ctx, [] {}); });
+      {.runs = 1}, [] { (void)after_func(with_timeout(context::background(), 1h).ctx, [] {}); });
   EXPECT_NE(function.failure.find("timer is left behind"), std::string::npos) << function.report;
   const auto stoppable = weft::test::try_explore(
       {.runs = 1}, [] { (void)with_timeout(context::background(), 1h).ctx.stop_token(); });
@@ -501,8 +501,9 @@ TEST(context, done_tokens_and_functions_tell_of_its_end_without_a_handle) {
     int called = 0;
     const std::stop_callback on_stop(token, [&] { ++called; });
     const std::stop_callback on_deep(deep, [&] { ++called; });
-    after_func(with_timeout(context::background(), 1s).ctx, [&] { ++called; });
-    after_func(with_cancel(with_timeout(context::background(), 1s).ctx).ctx, [&] { ++called; });
+    (void)after_func(with_timeout(context::background(), 1s).ctx, [&] { ++called; });
+    (void)after_func(with_cancel(with_timeout(context::background(), 1s).ctx).ctx,
+                     [&] { ++called; });
     weft::wait_group all;
     all.go([] { with_timeout(context::background(), 1s).ctx.done().recv(); });
     all.go([] {
@@ -661,7 +662,7 @@ TEST(context, after_func_is_called_beside_whoever_cancels) {
     auto [c, cancel] = with_cancel(timed);
     std::vector<weft::clock::duration> called;
     for (const context& watched : {timed, c}) {
-      after_func(watched, [&] { called.push_back(weft::clock::now() - start); });
+      (void)after_func(watched, [&] { called.push_back(weft::clock::now() - start); });
     }
     weft::this_goroutine::sleep_for(1s);
     EXPECT_EQ(called, (std::vector<weft::clock::duration>{10ms, 10ms}));
@@ -670,7 +671,7 @@ TEST(context, after_func_is_called_beside_whoever_cancels) {
     const weft::chan<int> gate;
     int ended = 0;
     for (int i = 0; i < 3; ++i) {
-      after_func(d, [&, cancel = cancel_d] {
+      (void)after_func(d, [&, cancel = cancel_d] {
         cancel();  // once more, from inside
         gate.recv();
         ++ended;

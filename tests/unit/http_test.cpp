@@ -143,7 +143,7 @@ TEST(http, of_pipelined_requests_each_answer_goes_out_before_the_next_handler_is
   c.shared.whole = [&](const http::request& in, http::response& out) {
     EXPECT_EQ(parse_answers(c.peer.output).size(), called++);
     out.write(in.target);
-    if (called % 2 == 0) out.flush();
+    if (called % 2 == 0) (void)out.flush();
   };
   const auto all = c.run();
   ASSERT_EQ(all.size(), 50u);
@@ -489,7 +489,7 @@ TEST(http, head_has_the_head_of_get) {
   flushed.shared.whole = [&](const http::request& in, http::response& out) {
     flushed.seen.push_back(in);
     out.write("a");
-    out.flush();
+    (void)out.flush();
     out.write("b");
   };
   const auto both = flushed.run();
@@ -621,7 +621,7 @@ TEST(http, an_exception_is_a_line_on_stderr) {
   // The client has a part of the answer.
   EXPECT_EQ(said_of(simple,
                     [](auto&, auto& out) {
-                      out.flush();
+                      (void)out.flush();
                       throw std::runtime_error("half");
                     }),
             "weft: http handler for GET /: half\n");
@@ -665,7 +665,7 @@ TEST(http, an_exception_in_a_stream_must_not_look_like_its_end) {
   conversation c({simple, simple});
   c.shared.whole = [](const http::request&, http::response& out) {
     out.write("half");
-    out.flush();
+    (void)out.flush();
     throw 1;
   };
   connection(c.peer, c.shared).run();
@@ -767,7 +767,7 @@ TEST(http, a_flushed_body_ends_with_the_connection_for_http_1_0) {
   conversation c({"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", simple});
   c.shared.whole = [](const http::request&, http::response& out) {
     out.write("a");
-    out.flush();
+    (void)out.flush();
     out.write("b");
   };
   const auto all = c.run();
@@ -781,7 +781,7 @@ TEST(http, a_flushed_body_with_a_content_length) {
   const auto with = [](std::size_t bytes, conversation& c) {
     c.shared.whole = [bytes](const http::request&, http::response& out) {
       out.set("Content-Length", "10");
-      out.flush();
+      (void)out.flush();
       for (std::size_t i = 0; i < bytes; ++i) out.write("x");
     };
     connection(c.peer, c.shared).run();
@@ -878,7 +878,7 @@ TEST(http, a_file_may_be_a_part_of_a_body) {
                 around(f, out);
               }) == marked);
   EXPECT_TRUE(body_of([&](weft::os::file& f, http::response& out) {
-                out.flush();
+                (void)out.flush();
                 around(f, out);
               }) == marked);
   EXPECT_TRUE(body_of([&](weft::os::file& f, http::response& out) {
@@ -978,12 +978,12 @@ TEST(http, an_answer_before_the_end_of_a_chunked_body_closes_the_connection) {
   };
   const auto ignores = [](http::body_reader&, http::response& out) { out.write("no"); };
   const auto flushes_first = [&](http::body_reader& body, http::response& out) {
-    out.flush();
+    (void)out.flush();
     read_all(body);
   };
   const auto reads = [&](http::body_reader& body, http::response& out) {
     read_all(body);
-    out.flush();
+    (void)out.flush();
   };
   const auto with = [&](const std::string& body, auto handler) {
     conversation c({head + body + "0\r\n\r\n", simple});
@@ -1491,7 +1491,7 @@ TEST_F(http_sockets, an_exit_in_a_stream_must_not_look_like_its_end) {
   weft::chan<std::monostate> go_on;
   live_server server([&](const http::request&, http::response& out) {
     out.write("half");
-    out.flush();
+    (void)out.flush();
     go_on.recv();
     weft::this_goroutine::exit();
   });
@@ -1809,7 +1809,7 @@ TEST_F(http_sockets, a_streaming_handler_echoes_while_it_reads) {
   auto done = weft::async([&l, ctx = ctx] {
     return http::serve_streaming(
         ctx, l, [](const http::request&, http::body_reader& body, http::response& out) {
-          out.flush();
+          (void)out.flush();
           for (auto piece = body.read(); piece && !piece->empty(); piece = body.read()) {
             out.write(*piece);
             if (out.flush()) break;

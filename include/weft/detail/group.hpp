@@ -45,7 +45,7 @@ class WEFT_API group {
   }
   // Returns: false if the limit is reached.
   template <class F>
-  bool try_go(F&& f) {
+  [[nodiscard]] bool try_go(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>&>,
                   "the function given to group::try_go takes no arguments");
     if (!try_enter()) return false;
@@ -62,7 +62,7 @@ class WEFT_API group {
  private:
   // Counts a goroutine in, and out again when it ends, however it does.
   void enter();
-  bool try_enter();
+  [[nodiscard]] bool try_enter();
   void leave() noexcept;
   void fail(std::exception_ptr thrown) noexcept;
 
