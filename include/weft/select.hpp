@@ -79,14 +79,26 @@ class [[nodiscard("a case does nothing until a select has it")]] receive_case {
   F handler_;
 };
 
-// Where a send has its value from: an object of the caller's, or one that it had to make. A const
-// one is copied; another one is moved from, and only if the case is taken.
+// What moving() returns.
+template <class T>
+struct moved_reference {
+  T* at;
+};
+
+// Where a send has its value from. A const one is copied; another one is moved from, and only if
+// the case is taken.
+
+// A variable of the caller's.
 template <class U>
 struct lent_value {
   using type = U;
   U* at;
   U* get() noexcept { return at; }
 };
+// What may be gone at the end of the expression in which the case is made.
+template <class U>
+struct passing_value : lent_value<U> {};
+// The case's own: it had to be made from something else.
 template <class U>
 struct own_value {
   using type = U;
@@ -94,9 +106,16 @@ struct own_value {
   U* get() noexcept { return std::addressof(it); }
 };
 
+template <class U, class T>
+concept sendable_as =
+    std::is_same_v<std::remove_cvref_t<U>, T> ||
+    std::is_same_v<std::remove_cvref_t<U>, moved_reference<T>> || std::is_convertible_v<U, T>;
+
 template <class T, class U>
 auto value_to_send(U&& x) {
-  if constexpr (!std::is_same_v<std::remove_cvref_t<U>, T>) {
+  if constexpr (std::is_same_v<std::remove_cvref_t<U>, moved_reference<T>>) {
+    return lent_value<T>{x.at};
+  } else if constexpr (!std::is_same_v<std::remove_cvref_t<U>, T>) {
     // A selector may send it several times.
     using kept = std::conditional_t<std::is_copy_constructible_v<T>, const T, T>;
     return own_value<kept>{static_cast<T>(std::forward<U>(x))};
@@ -105,7 +124,7 @@ auto value_to_send(U&& x) {
                   "an lvalue is copied, and this one cannot be: std::move what is to be moved");
     return lent_value<const T>{std::addressof(x)};
   } else {
-    return lent_value<U>{std::addressof(x)};
+    return passing_value<U>{{std::addressof(x)}};
   }
 }
 
@@ -187,6 +206,11 @@ class [[nodiscard("a case does nothing until a select has it")]] send_case {
   F handler_;
 };
 
+template <class C>
+inline constexpr bool may_dangle = false;
+template <class T, class U, class F>
+inline constexpr bool may_dangle<send_case<T, passing_value<U>, F>> = true;
+
 template <class F>
 struct [[nodiscard("a case does nothing until a select has it")]] after_case {
   std::int64_t delay_ns;
@@ -222,18 +246,26 @@ auto recv(const receiver<T>& c, F handler = {}) {
 }
 
 // A case that sends x, which must live until the select is over. An lvalue is copied; an rvalue is
-// moved from, and only if the case is taken. What is no T is made one at once.
+// moved from, and only if the case is taken. What is no T is made one at once, and is the case's.
 template <class T, class U, class F = detail::no_handler>
-  requires(std::is_same_v<std::remove_cvref_t<U>, T> || std::is_convertible_v<U, T>)
+  requires detail::sendable_as<U, T>
 auto send(const chan<T>& c, U&& x, F handler = {}) {
   auto source = detail::value_to_send<T>(std::forward<U>(x));
   return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
 template <class T, class U, class F = detail::no_handler>
-  requires(std::is_same_v<std::remove_cvref_t<U>, T> || std::is_convertible_v<U, T>)
+  requires detail::sendable_as<U, T>
 auto send(const sender<T>& c, U&& x, F handler = {}) {
   auto source = detail::value_to_send<T>(std::forward<U>(x));
   return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
+}
+
+// A variable that send moves from, if its case is taken: send(c, moving(x)). It is what
+// std::move(x) is, but never a temporary, so that a selector can have it.
+template <class T>
+  requires(!std::is_const_v<T>)
+[[nodiscard]] detail::moved_reference<T> moving(T& x) noexcept {
+  return {std::addressof(x)};
 }
 
 // A case that is taken if no other was for so long.
@@ -387,8 +419,9 @@ std::size_t select(Cases&&... cases) {
 // A select whose cases are known only at run time.
 class selector {
  public:
-  // Adds a case, of any kind that select takes. A value that is sent must live as long as the
-  // selector waits. Returns: the index of the case. Throws: std::logic_error at a second otherwise.
+  // Adds a case, of any kind that select takes. A variable that is sent must live as long as the
+  // selector waits; it is copied each time, or moved from (send(c, moving(x))). Returns: the index
+  // of the case. Throws: std::logic_error at a second otherwise.
   template <class Case>
   std::size_t add(Case&& c) {
     auto owned = detail::as_case(std::forward<Case>(c));
@@ -410,6 +443,10 @@ class selector {
     }
     return index;
   }
+  // The value may be a temporary, and would be gone before wait().
+  template <class Case>
+    requires detail::may_dangle<std::remove_cvref_t<Case>>
+  std::size_t add(Case&& c) = delete;
 
   // As select; may be repeated.
   std::size_t wait() {

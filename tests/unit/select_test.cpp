@@ -645,8 +645,8 @@ TEST(select, one_value_stands_in_several_cases) {
 
   weft::selector sel;
   s = text;
-  sel.add(send(full, std::move(s)));
-  sel.add(send(full, std::move(s)));
+  sel.add(send(full, weft::moving(s)));
+  sel.add(send(full, weft::moving(s)));
   sel.add(otherwise());
   EXPECT_EQ(sel.wait(), 2u);
   EXPECT_EQ(s, text);
@@ -659,6 +659,42 @@ TEST(select, one_value_stands_in_several_cases) {
   EXPECT_THROW(select(send(full, std::move(s)), send(full, std::move(s))), weft::closed_channel);
   EXPECT_EQ(s, text);
 }
+
+// A selector would be the only one that cannot send what cannot be copied, if a case of its could
+// not be given a variable to move from.
+TEST(selector, a_moved_variable_is_untouched_until_its_case_is_taken) {
+  const chan<std::unique_ptr<int>> full(1);
+  full.send(nullptr);
+  auto mine = std::make_unique<int>(7);
+  weft::selector s;
+  s.add(send(full, weft::moving(mine)));
+  s.add(otherwise());
+  EXPECT_EQ(s.wait(), 1u);
+  ASSERT_NE(mine, nullptr);
+  (void)full.recv();
+  EXPECT_EQ(s.wait(), 0u);
+  EXPECT_EQ(mine, nullptr);
+  EXPECT_EQ(**full.recv(), 7);
+  // In a select it is what std::move is.
+  mine = std::make_unique<int>(8);
+  EXPECT_EQ(select(send(weft::sender<std::unique_ptr<int>>(full), weft::moving(mine))), 0u);
+  EXPECT_EQ(**full.recv(), 8);
+}
+
+// What a selector refers to has to be there when it waits: a temporary is not.
+template <class T, class... Value>
+concept can_be_added = requires(weft::selector& s, const chan<T>& c, Value&&... value) {
+  s.add(send(c, std::forward<Value>(value)...));
+};
+static_assert(can_be_added<std::string, std::string&>);
+static_assert(can_be_added<std::string, const std::string&>);
+static_assert(can_be_added<std::string, const char*>, "is made a string that is the case's");
+static_assert(can_be_added<int, int&>);
+static_assert(can_be_added<long, int>);
+static_assert(!can_be_added<std::string, std::string>);
+static_assert(!can_be_added<std::string, const std::string>);
+static_assert(!can_be_added<int, int>);
+static_assert(!can_be_added<std::unique_ptr<int>, std::unique_ptr<int>>);
 
 // A value that has to be made a T first is made one, and a selector sends it each time.
 TEST(select, values_of_other_types_are_converted) {
