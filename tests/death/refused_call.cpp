@@ -140,7 +140,7 @@ void talk() {
 std::pair<weft::net::conn, weft::net::conn> connected() {
   auto listener = value(weft::net::listen("tcp", "127.0.0.1:0"), "listen");
   listener.set_deadline(2s);
-  auto there = value(weft::net::dial("tcp", listener.addr().to_string()), "dial");
+  auto there = value(weft::net::dial("tcp", listener.local_address().to_string()), "dial");
   auto here = value(listener.accept(), "accept");
   for (weft::net::conn* c : {&here, &there}) c->set_deadline(2s);
   return {std::move(here), std::move(there)};
@@ -194,7 +194,7 @@ void send_packets() {
   auto here = value(weft::net::listen_packet("udp", "127.0.0.1:0"), "listen");
   auto there = value(weft::net::listen_packet("udp", "127.0.0.1:0"), "listen");
   there.set_read_deadline(2s);
-  value(here.write_to("hello", there.addr()), "send");
+  value(here.write_to("hello", there.local_address()), "send");
   char text[16];
   expect(value(there.read_from(text), "receive").first == 5, "a short packet");
   auto [client, server] = connected();

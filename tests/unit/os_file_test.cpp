@@ -513,7 +513,7 @@ TEST_F(os_file, signals_cut_nothing_short) {
       EXPECT_EQ(os::copy(second, first), text.size());
       EXPECT_EQ(second.seek(0), 0u);
       auto listener = weft::net::listen("tcp", "127.0.0.1:0").value();
-      auto out = weft::net::dial("tcp", listener.addr().to_string()).value();
+      auto out = weft::net::dial("tcp", listener.local_address().to_string()).value();
       auto in = listener.accept().value();
       weft::wait_group sender;
       sender.go([&] {
