@@ -19,7 +19,7 @@
 
 #include <weft/chan.hpp>
 #include <weft/detail/config.hpp>
-#include <weft/detail/interruption.hpp>
+#include <weft/detail/context_wait.hpp>
 #include <weft/select.hpp>
 #include <weft/time.hpp>
 
@@ -104,40 +104,6 @@ WEFT_API const void* find_value(const context_ref& c, const void* key) noexcept;
 WEFT_API std::shared_ptr<void> watch_context(const context_ref& c,
                                              std::unique_ptr<timer_function> f);
 WEFT_API bool unwatch_context(void* watch);
-
-}  // namespace detail
-
-namespace detail {
-
-// What waits for a context to end.
-struct context_watcher {
-  enum class kind : std::uint8_t { child, function, interruption };
-  explicit context_watcher(kind k) noexcept : what(k) {}
-
-  const kind what;
-  bool linked = false;                  // guarded by the lock of the node that is watched
-  context_watcher* next = nullptr;      // the same
-  context_watcher* previous = nullptr;  // the same
-};
-
-// Lets a context end the waits of one blocking call. Requires: the context outlives it.
-class WEFT_API context_interruption final : public basic_interruption<seam, context_core>,
-                                            public context_watcher {
- public:
-  explicit context_interruption(const context& c) noexcept;
-  ~context_interruption();
-
-  bool park(void* who, bool (*give_up)(void*), void* argument) noexcept override;
-
- private:
-  context_core* const watched_;  // null: never ends
-  bool watching_ = false;
-};
-
-// Calls wait(patience), which returns false if `c` came first. Returns: the context's error then,
-// or if it had ended before.
-template <class Wait>
-std::error_code wait_with(const context& c, Wait&& wait);
 
 }  // namespace detail
 
@@ -240,13 +206,6 @@ template <class F>
   return [watch = detail::watch_context(
               c.ref(), std::make_unique<detail::timer_function_of<std::decay_t<F>>>(
                            std::forward<F>(f)))] { return detail::unwatch_context(watch.get()); };
-}
-
-template <class Wait>
-std::error_code detail::wait_with(const context& c, Wait&& wait) {
-  if (const std::error_code ended = c.err()) return ended;
-  context_interruption interruption(c);
-  return std::forward<Wait>(wait)(patience(interruption)) ? std::error_code() : c.err();
 }
 
 template <class R>

@@ -208,8 +208,14 @@ bool is_plumbing(const frame& f) noexcept {
     return file.ends_with("/bits/invoke.h") || file.ends_with("/functional") ||
            file.ends_with("/tuple");
   }
-  return file.find("/weft/detail/") != file.npos || file.ends_with("/weft/go.hpp") ||
-         file.ends_with("/weft/sync.hpp") || file.find("/src/sched/") != file.npos;
+  for (const char* const name :
+       {"/weft/go.hpp", "/weft/barrier.hpp", "/weft/condition_variable.hpp", "/weft/group.hpp",
+        "/weft/latch.hpp", "/weft/mutex.hpp", "/weft/once.hpp", "/weft/pool.hpp",
+        "/weft/semaphore.hpp", "/weft/shared_mutex.hpp", "/weft/single_flight.hpp",
+        "/weft/wait_group.hpp"}) {
+    if (file.ends_with(name)) return true;
+  }
+  return file.find("/weft/detail/") != file.npos || file.find("/src/sched/") != file.npos;
 }
 
 // A stack in two pieces with a gap of `missing` frames between them; the gap may be empty.

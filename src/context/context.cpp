@@ -695,6 +695,8 @@ bool unwatch_context(void* handle) {
   return true;
 }
 
+std::error_code error_of(const context& c) noexcept { return c.err(); }
+
 context_interruption::context_interruption(const context& c) noexcept
     : basic_interruption(context_core::cancellable_from(c.ref().get())),
       context_watcher(kind::interruption),

@@ -1,5 +1,5 @@
 // group.cpp: weft::group. It stands on contexts, so it is in their layer.
-#include <weft/detail/group.hpp>
+#include <weft/group.hpp>
 
 #include <stdexcept>
 

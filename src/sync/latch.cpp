@@ -1,5 +1,5 @@
 // latch.cpp: how a program dies that counts a latch down too often.
-#include <weft/sync.hpp>
+#include <weft/latch.hpp>
 
 #include "base/fatal.hpp"
 

@@ -1,5 +1,5 @@
 // wait_group.cpp: the exception for a counter that would become negative.
-#include <weft/sync.hpp>
+#include <weft/wait_group.hpp>
 
 #include <stdexcept>
 

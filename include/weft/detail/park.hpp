@@ -134,6 +134,12 @@ inline void observe(touch how, const void* object, const char* what = nullptr) n
     observe_slow(how, object, what);
 }
 
+// The end of an operation that may have failed. Returns: `yes`.
+inline bool acquired(bool yes, const void* object) noexcept {
+  if (yes) observe(touch::acquire, object);
+  return yes;
+}
+
 // What the lock-free cores of the primitives are written against; tests substitute their own.
 struct seam {
   template <class T>

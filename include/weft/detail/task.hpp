@@ -7,28 +7,18 @@
 
 #include <weft/detail/config.hpp>
 #include <weft/detail/park.hpp>
+#include <weft/go_options.hpp>
 
 #include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <new>
-#include <source_location>
-#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
-namespace weft {
-
-// How a goroutine is to be started.
-struct go_options {
-  std::string_view name = {};  // copied
-  std::size_t stack_size = 0;  // bytes of reserve, at most 1 GiB; 0: the default
-  std::source_location where = std::source_location::current();
-};
-
-namespace detail {
+namespace weft::detail {
 
 inline constexpr std::size_t task_bytes = 128;
 inline constexpr std::size_t task_align = 16;
@@ -116,5 +106,4 @@ template <class Options, class F, class... Args>
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-}  // namespace detail
-}  // namespace weft
+}  // namespace weft::detail

@@ -1,4 +1,13 @@
-// group.hpp: structured concurrency; a part of weft/sync.hpp.
+// weft/group.hpp: goroutines that belong together. A part of weft/sync.hpp.
+//
+//   weft::group g(ctx);  g.set_limit(8);     // go waits while 8 run, try_go returns false
+//   for (job& j : jobs) g.go([&] { work(j, g.ctx()); });
+//   g.wait();                                // for all of them; throws the first exception
+//
+// The first exception cancels g.ctx(), and that is all: a goroutine that does not look at it runs
+// on, and go still starts others. wait() cancels it, too, so a group is used once. Without wait()
+// the destructor cancels, waits and drops the exception. A goroutine of the group may call go; one
+// that does so at the limit waits for the others.
 #pragma once
 
 #include <weft/chan.hpp>

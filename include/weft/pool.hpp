@@ -1,4 +1,4 @@
-// pool.hpp: objects kept for the next who needs one; a part of weft/sync.hpp.
+// weft/pool.hpp: objects kept for the next who needs one. A part of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>

@@ -1,4 +1,4 @@
-// single_flight.hpp: many who want the same, one who does it; a part of weft/sync.hpp.
+// weft/single_flight.hpp: many who want the same, one who does it. A part of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>

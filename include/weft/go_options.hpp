@@ -1,0 +1,17 @@
+// weft/go_options.hpp: the name and the stack of a goroutine. A part of weft/go.hpp.
+#pragma once
+
+#include <cstddef>
+#include <source_location>
+#include <string_view>
+
+namespace weft {
+
+// How a goroutine is to be started.
+struct go_options {
+  std::string_view name = {};  // copied
+  std::size_t stack_size = 0;  // bytes of reserve, at most 1 GiB; 0: the default
+  std::source_location where = std::source_location::current();
+};
+
+}  // namespace weft

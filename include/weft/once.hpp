@@ -1,0 +1,72 @@
+// weft/once.hpp: doing something once, whoever comes first. A part of weft/sync.hpp.
+#pragma once
+
+#include <weft/detail/config.hpp>
+#include <weft/detail/context_wait.hpp>
+#include <weft/detail/once_core.hpp>
+#include <weft/detail/patience.hpp>
+
+#include <functional>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace weft {
+
+class context;
+
+// std::once_flag and std::call_once. A call that ends with an exception does not count: the next
+// one in line runs.
+class once_flag {
+ public:
+  constexpr once_flag() noexcept = default;
+  once_flag(const once_flag&) = delete;
+  once_flag& operator=(const once_flag&) = delete;
+
+ private:
+  template <class F, class... A>
+  friend void call_once(once_flag& flag, F&& f, A&&... args);
+  template <class F, class... A>
+  friend std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args);
+
+  // Returns: false if the limit came first.
+  template <class F, class... A>
+  bool call_within(detail::patience limit, F&& f, A&&... args) {
+    static_assert(std::is_invocable_v<F, A...>,
+                  "the function given to call_once does not fit its arguments");
+    using turn = detail::once_core::turn;
+    detail::observe(detail::touch::arrive, this, "call_once");
+    const turn t = core_.is_done() ? turn::done : core_.begin(limit);
+    if (t == turn::gave_up) return false;
+    detail::observe(detail::touch::acquire, this);
+    if (t == turn::done) return true;
+    struct finisher {
+      once_flag* flag;
+      bool returned = false;
+      ~finisher() {
+        detail::observe(detail::touch::release, flag);
+        returned ? flag->core_.finish() : flag->core_.fail();
+      }
+    } last{this};
+    std::invoke(std::forward<F>(f), std::forward<A>(args)...);
+    last.returned = true;
+    return true;
+  }
+
+  detail::once_core core_;
+};
+
+// Blocks: the goroutine, while another one runs the function.
+template <class F, class... A>
+void call_once(once_flag& flag, F&& f, A&&... args) {
+  flag.call_within(detail::no_deadline, std::forward<F>(f), std::forward<A>(args)...);
+}
+// Returns: the context's error if that ended while another one was running the function.
+template <class F, class... A>
+[[nodiscard]] std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
+  return detail::wait_with(c, [&](detail::patience limit) {
+    return flag.call_within(limit, std::forward<F>(f), std::forward<A>(args)...);
+  });
+}
+
+}  // namespace weft
