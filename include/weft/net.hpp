@@ -20,6 +20,7 @@
 #include <weft/time.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -157,20 +159,10 @@ class conn : public two_way_socket {
   [[nodiscard]] WEFT_API expected<std::size_t> write(
       std::span<const std::span<const std::byte>> pieces);
 
-  // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
-  // goes on meaning bytes.)
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> read(std::span<char> into) {
-    return read(std::as_writable_bytes(into));
-  }
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> write(std::string_view from) {
-    return write(std::as_bytes(std::span(from)));
-  }
-  template <std::size_t n>
-  [[nodiscard]] expected<std::size_t> write(const char (&from)[n]) {
-    return write(io::text_in(from));
-  }
+  // Reads into a std::string or chars, and writes text; of a literal or a char array, what is
+  // before a NUL.
+  [[nodiscard]] expected<std::size_t> read(io::text_room into) { return read(into.bytes()); }
+  [[nodiscard]] expected<std::size_t> write(io::text from) { return write(from.bytes()); }
 
   // Reads return the end of the stream from now on.
   [[nodiscard]] WEFT_API std::error_code close_read();
@@ -231,18 +223,12 @@ class packet_conn : public two_way_socket {
   [[nodiscard]] WEFT_API expected<std::size_t> write_to(std::span<const std::byte> from,
                                                         const address& to);
 
-  // The same for text, as conn's.
-  template <class = void>
-  [[nodiscard]] expected<std::pair<std::size_t, address>> read_from(std::span<char> into) {
-    return read_from(std::as_writable_bytes(into));
+  // Text, as conn's.
+  [[nodiscard]] expected<std::pair<std::size_t, address>> read_from(io::text_room into) {
+    return read_from(into.bytes());
   }
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> write_to(std::string_view from, const address& to) {
-    return write_to(std::as_bytes(std::span(from)), to);
-  }
-  template <std::size_t n>
-  [[nodiscard]] expected<std::size_t> write_to(const char (&from)[n], const address& to) {
-    return write_to(io::text_in(from), to);
+  [[nodiscard]] expected<std::size_t> write_to(io::text from, const address& to) {
+    return write_to(from.bytes(), to);
   }
 
   WEFT_API address local_address() const;

@@ -65,31 +65,15 @@ class file {
   [[nodiscard]] WEFT_API expected<std::size_t> pwrite(std::span<const std::byte> from,
                                                       std::uint64_t offset);
 
-  // The same for text; of a literal or a char array, what is before a NUL. (Templates, so that {}
-  // goes on meaning bytes.)
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> read(std::span<char> into) {
-    return read(std::as_writable_bytes(into));
+  // Reads into a std::string or chars, and writes text; of a literal or a char array, what is
+  // before a NUL.
+  [[nodiscard]] expected<std::size_t> read(io::text_room into) { return read(into.bytes()); }
+  [[nodiscard]] expected<std::size_t> write(io::text from) { return write(from.bytes()); }
+  [[nodiscard]] expected<std::size_t> pread(io::text_room into, std::uint64_t offset) {
+    return pread(into.bytes(), offset);
   }
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> write(std::string_view from) {
-    return write(std::as_bytes(std::span(from)));
-  }
-  template <std::size_t n>
-  [[nodiscard]] expected<std::size_t> write(const char (&from)[n]) {
-    return write(io::text_in(from));
-  }
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> pread(std::span<char> into, std::uint64_t offset) {
-    return pread(std::as_writable_bytes(into), offset);
-  }
-  template <class = void>
-  [[nodiscard]] expected<std::size_t> pwrite(std::string_view from, std::uint64_t offset) {
-    return pwrite(std::as_bytes(std::span(from)), offset);
-  }
-  template <std::size_t n>
-  [[nodiscard]] expected<std::size_t> pwrite(const char (&from)[n], std::uint64_t offset) {
-    return pwrite(io::text_in(from), offset);
+  [[nodiscard]] expected<std::size_t> pwrite(io::text from, std::uint64_t offset) {
+    return pwrite(from.bytes(), offset);
   }
 
   // Return when the disk has it.

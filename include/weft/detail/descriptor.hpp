@@ -5,9 +5,13 @@
 #include <weft/time.hpp>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace weft::io {
 
@@ -18,12 +22,37 @@ struct descriptor_deleter {
 };
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
 
-// The text in a char array: what stands before its NUL, or the whole array if it has none.
-template <std::size_t n>
-std::string_view text_in(const char (&array)[n]) {
-  const std::string_view all(array, n);
-  return all.substr(0, all.find('\0'));
-}
+// Text to be written: what a std::string_view can be made of, but not {}, which goes on meaning no
+// bytes. Of a literal or a char array, what is before a NUL.
+class text {
+ public:
+  template <std::convertible_to<std::string_view> T>
+  explicit(false) text(const T& from) : text_(from) {}
+  template <std::size_t n>
+  explicit(false) text(const char (&array)[n]) : text_(array, n) {
+    text_ = text_.substr(0, text_.find('\0'));
+  }
+  text(const char* begin, std::size_t size) : text_(begin, size) {}
+
+  std::span<const std::byte> bytes() const noexcept { return std::as_bytes(std::span(text_)); }
+
+ private:
+  std::string_view text_;
+};
+
+// Room for text to be read: what a std::span<char> can be made of, but not {}.
+class text_room {
+ public:
+  template <std::convertible_to<std::span<char>> T>
+    requires(!std::same_as<std::remove_cvref_t<T>, text_room>)
+  explicit(false) text_room(T&& room) : room_(std::forward<T>(room)) {}
+  text_room(char* begin, std::size_t size) : room_(begin, size) {}
+
+  std::span<std::byte> bytes() const noexcept { return std::as_writable_bytes(room_); }
+
+ private:
+  std::span<char> room_;
+};
 
 // The time point that a deadline given as a duration stands for.
 template <class Rep, class Period>
