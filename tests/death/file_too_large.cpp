@@ -49,11 +49,10 @@ bool write_number(const char* file, const char* format, unsigned number) {
 bool mount_small_disk(const char* folder) {
   const unsigned user = ::geteuid();
   const unsigned group = ::getegid();
-  if (::unshare(CLONE_NEWNS) != 0 &&
-      (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
-       !write_number("/proc/self/uid_map", "0 %u 1", user) ||
-       !write_number("/proc/self/setgroups", "deny", 0) ||
-       !write_number("/proc/self/gid_map", "0 %u 1", group))) {
+  if (::unshare(CLONE_NEWNS) != 0 && (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+                                      !write_number("/proc/self/uid_map", "0 %u 1", user) ||
+                                      !write_number("/proc/self/setgroups", "deny", 0) ||
+                                      !write_number("/proc/self/gid_map", "0 %u 1", group))) {
     return false;
   }
   return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
@@ -74,7 +73,7 @@ std::error_code receive(std::span<const char> text, weft::os::file& to) {
   auto listener = weft::net::listen("tcp", "127.0.0.1:0");
   if (!listener) return listener.error();
   weft::wait_group sender;
-  sender.go([&, address = listener->addr().to_string()] {
+  sender.go([&, address = listener->local_address().to_string()] {
     auto c = weft::net::dial("tcp", address);
     if (c) (void)c->write(std::as_bytes(text));
   });
@@ -100,8 +99,8 @@ int write_too_much(const std::string& name, int flags, std::string_view how,
   } else if (how == "receive") {
     e = receive(lines, *f);
   } else {
-    const auto n = how == "pwrite" ? f->pwrite(std::as_bytes(lines), 0)
-                                   : f->write(std::as_bytes(lines));
+    const auto n =
+        how == "pwrite" ? f->pwrite(std::as_bytes(lines), 0) : f->write(std::as_bytes(lines));
     if (!n) e = n.error();
   }
   if (!e) return 5;

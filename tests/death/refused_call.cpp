@@ -216,7 +216,7 @@ void be_signalled() {
 
 void look_names_up() {
   const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 2s);
-  expect(!value(weft::net::resolve("localhost", ctx), "resolve").empty(), "no address");
+  expect(!value(weft::net::resolve(ctx, "localhost"), "resolve").empty(), "no address");
 }
 
 void use_files() {
