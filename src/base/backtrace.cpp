@@ -1,17 +1,17 @@
 // backtrace.cpp: walking stacks with libgcc's unwinder.
 //
-// The unwinder starts from the frame of whoever calls it. To make it start from another stack,
+// The unwinder starts from the frame of its caller. To make it start from another stack,
 // weft_unwind_from (arch/*/unwind_from.S) calls it from a frame whose unwind table says that its
 // caller is the saved frame. Nothing is ever executed on the parked stack, and the caller's own is
 // used as usual.
 //
-// A signal handler's frames lead to the interrupted ones by themselves, through the trampoline,
-// which C libraries and the unwinder know about. That way every register is recovered, and so it is
-// preferred; if the chain breaks before the interrupted instruction comes up (a handler installed
-// with a trampoline nobody knows), we start over from the saved registers.
+// From a signal handler, the unwinder reaches the interrupted frames through the trampoline, which
+// C libraries and the unwinder know. This recovers every register, so it is tried first. If the
+// chain breaks before the interrupted instruction appears (a handler was installed with an unknown
+// trampoline), we start over from the saved registers.
 //
-// Dropped: following the frame pointers. Distributions compile C++ without them, and one library
-// function in the middle ends the walk.
+// Dropped: following the frame pointers. Distributions compile C++ without them, so one library
+// function in the middle would end the walk.
 
 #include "base/backtrace.hpp"
 

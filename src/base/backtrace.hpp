@@ -1,14 +1,16 @@
 // backtrace.hpp: the return addresses on a stack, one's own or another, parked one; and the name of
 // the exception being handled.
 //
-// What every function here fills in is a list of addresses, innermost frame first, each of which
-// lies *behind* the instruction it stands for, as a return address lies behind its call. A frame
-// that stopped before an instruction (a signal's, a parked context's) is entered as its program
-// counter plus one, so that whoever looks an address up may always subtract one.
+// Every function here fills in a list of addresses, innermost frame first. Each address lies
+// *behind* the instruction that it stands for, as a return address lies behind its call. A frame
+// that stopped before an instruction (one that a signal interrupted, or a parked context) is
+// entered as its program counter plus one. So code that looks an address up may always subtract
+// one.
 //
 // Unwinding follows the compiler's unwind tables (.eh_frame), through libgcc. It allocates nothing
-// and, where the C library has _dl_find_object (glibc 2.35), takes no lock; before that it takes
-// the loader's lock for reading. prepare_backtrace() does once what is only ever done at first use.
+// and, where the C library has _dl_find_object (glibc 2.35), takes no lock; with an older glibc it
+// takes the loader's lock for reading. prepare_backtrace() does the unwinder's first-use work
+// early.
 #pragma once
 
 #include "base/fatal.hpp"
@@ -49,21 +51,21 @@ void prepare_backtrace() noexcept;
 // Returns: how many were written, at most `max`.
 [[gnu::noinline]] std::size_t capture(void** pcs, std::size_t max, std::size_t skip) noexcept;
 
-// The same for a stack on which nothing runs meanwhile; it is read and never written. Which thread
-// calls does not matter.
+// Like capture(), for a stack on which nothing runs meanwhile. That stack is read and never
+// written. Any thread may call this.
 std::size_t capture_from(const saved_frame& at, void** pcs, std::size_t max) noexcept;
 
-// The same for the code that a signal interrupted, from its handler, on whichever stack that runs.
+// Like capture(), for the code that a signal interrupted. The handler calls this, on any stack.
 // `ucontext` is the handler's third argument. The frames of the handler and the signal trampoline
 // are left out.
 std::size_t capture_interrupted(const void* ucontext, void** pcs, std::size_t max) noexcept;
 void capture_interrupted(const void* ucontext, long_stack& out) noexcept;
 
-// Returns: where the code described by a ucontext_t stopped. With capture_from() it serves threads
-// that look at one paused in a signal handler.
+// Returns: where the code described by a ucontext_t stopped. Together with capture_from() this lets
+// a thread look at another thread that is paused in a signal handler.
 saved_frame frame_of(const void* ucontext) noexcept;
 
-// Only where it stopped. Inlined, for handlers that may call nothing.
+// Returns: only the program counter. Inlined, for handlers that may call nothing.
 [[gnu::always_inline]] inline std::uintptr_t interrupted_pc(const void* ucontext) noexcept {
   const mcontext_t& m = static_cast<const ucontext_t*>(ucontext)->uc_mcontext;
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-// bell.cpp: making an eventfd, and ringing it. What a bell is for stands in bell.hpp.
+// bell.cpp: making an eventfd, and ringing it. bell.hpp says what a bell is for.
 #include "base/bell.hpp"
 
 #include "base/own_descriptor.hpp"

@@ -1,9 +1,9 @@
 // bell.hpp: an eventfd by which one thread of the runtime wakes another that sleeps in the kernel.
 //
 // The program may close descriptors that it did not open, by close_range() for example, and then
-// open others under their numbers. A ring would be written into the program's file, and the sleeper
-// would never wake. So a ring first asks whether the number still leads to an eventfd; another
-// eventfd cannot be told from ours.
+// open others under their numbers. Then a ring would be written into the program's file, and the
+// sleeper would never wake. So a ring first checks that the number still leads to an eventfd. It
+// cannot distinguish an eventfd of the program from ours.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,7 @@ class bell {
   bool is_ours() const noexcept;
 
   int fd_ = -1;
-  dev_t device_ = 0;  // these three as fstat() told them when the eventfd was made
+  dev_t device_ = 0;  // these three: what fstat() returned when the eventfd was made
   ino_t inode_ = 0;
   mode_t mode_ = 0;
 };

@@ -1,6 +1,6 @@
-// check.hpp: conditions that must hold. WEFT_CHECK stands on cold paths in every build; WEFT_ASSERT
-// stands on hot paths and is compiled in where WEFT_ASSERTIONS is defined (debug and sanitizer
-// presets). Either one ends the process through fatal().
+// check.hpp: conditions that must hold. WEFT_CHECK is for cold paths and checks in every build.
+// WEFT_ASSERT is for hot paths and checks only if WEFT_ASSERTIONS is defined (debug and sanitizer
+// presets). If a condition does not hold, both end the process through fatal().
 #pragma once
 
 #include "base/fatal.hpp"

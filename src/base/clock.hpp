@@ -1,5 +1,4 @@
-// clock.hpp: the runtime's one door to time. Nothing else in the runtime asks the kernel what time
-// it is, so that a test can hold the clock.
+// clock.hpp: the only place where the runtime reads the time, so that a test can replace the clock.
 #pragma once
 
 #include <cstdint>

@@ -15,14 +15,13 @@
 // every mount that shows our group is read: each shows true limits of ours, so the minimum is
 // right.
 //
-// What is missing or malformed says nothing about the limit and is passed over: a wrong guess of
-// "unlimited" costs speed, never correctness.
+// Files and lines that are missing or malformed are skipped: wrongly assuming "unlimited" costs
+// speed, never correctness.
 //
 // Invariants:
 //   I1  Nothing outside a hierarchy's mount is read: a group path with ".." in it is not followed.
-//   I2  Lines longer than the buffer are skipped as a whole. Of the lines that matter none is,
-//   since
-//       the kernel does not build paths of more than PATH_MAX bytes.
+//   I2  Lines longer than the buffer are skipped as a whole. No line that matters is that long,
+//       because the kernel does not build paths of more than PATH_MAX bytes.
 #include "base/cpu_limit.hpp"
 
 #include <fcntl.h>
@@ -62,7 +61,7 @@ std::size_t read_some(int fd, char* into, std::size_t n) noexcept {
   return got < 0 ? 0 : static_cast<std::size_t>(got);
 }
 
-// A path under construction. Once something did not fit it is no path any more.
+// A path under construction. It becomes invalid when a part does not fit.
 class path_buffer {
  public:
   bool append(std::string_view s) noexcept {
@@ -98,8 +97,8 @@ class line_reader {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  // Returns: false at the end. The line is without its end, and is the caller's to change; it lasts
-  // until the next call.
+  // Returns: false at the end of the file. `line` has no line end. The caller may change it; it is
+  // valid until the next call.
   bool next(char*& line, std::size_t& size) noexcept {
     if (fd_ < 0) return false;
     bool skipping = false;  // inside a line that was too long
@@ -144,7 +143,8 @@ class line_reader {
   char buffer_[line_max];
 };
 
-// Takes the part of `s` up to `separator` off it. At the end: all of it.
+// Removes the part of `s` up to `separator` and returns that part; the whole of `s` if there is no
+// separator.
 std::string_view take_field(std::string_view& s, char separator) noexcept {
   const std::size_t at = s.find(separator);
   const std::string_view field = s.substr(0, at);
@@ -185,7 +185,8 @@ bool has_dot_dot(std::string_view path) noexcept {
   return false;
 }
 
-// Reads a positive number off the front of `s`, and the blanks behind it. 0: there is none.
+// Removes a positive number from the front of `s`, and the blanks behind it. Returns: the number,
+// or 0 if there is none.
 std::uint64_t take_positive(std::string_view& s) noexcept {
   std::uint64_t n = 0;
   std::size_t i = 0;
@@ -313,7 +314,7 @@ class quota_finder {
   }
 
   // Returns: the start of the file `name` in the folder that path_ names; nothing if it cannot be
-  // read. Lasts until the next call.
+  // read. The result is valid until the next call.
   std::string_view read_value(std::string_view name) noexcept {
     const std::size_t folder = path_.size();
     int fd = -1;
@@ -340,7 +341,7 @@ class quota_finder {
   char value_[64];
 };
 
-// The raw call, because the C library's form wants to be told the size of the kernel's mask.
+// The raw call, because the C library's function requires the size of the kernel's mask.
 int affinity_cpus() noexcept {
   unsigned long mask[mask_bytes / sizeof(unsigned long)];
   const long bytes = ::syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);

@@ -1,8 +1,8 @@
 // env.cpp: the grammar of the environment variables.
 //
 // Everything is parsed out of string_views into plain values: no allocation, no locale, no
-// exceptions, because this runs at the start of the runtime, which may be inside any program's
-// first call into it.
+// exceptions, because this runs when the runtime starts, inside the program's first call of weft,
+// wherever that may be.
 #include "base/env.hpp"
 
 #include "base/fatal.hpp"
@@ -43,7 +43,8 @@ bool equal_no_case(std::string_view a, std::string_view lower) noexcept {
   return true;
 }
 
-// Takes the decimal number that `s` starts with off it. None if there is none or it is too big.
+// Removes the decimal number at the start of `s`. Returns: that number; nothing if there is none or
+// it is too big.
 std::optional<std::uint64_t> take_number(std::string_view& s) noexcept {
   if (s.empty() || !is_digit(s.front())) return std::nullopt;
   std::uint64_t n = 0;
@@ -106,7 +107,7 @@ std::optional<std::chrono::nanoseconds> period(std::string_view s) noexcept {
   return std::chrono::nanoseconds{static_cast<std::int64_t>(total)};
 }
 
-// A byte count with an optional k, m or g. What is too big to count is merely too big.
+// A byte count with an optional k, m or g. A number that overflows counts as one that is too big.
 std::optional<std::uint64_t> bytes(std::string_view s) noexcept {
   const std::string_view all = s;
   auto n = take_number(s);
@@ -153,7 +154,7 @@ bool usable_signal(std::uint64_t n) noexcept {
   }
 }
 
-// Adds a value of the user's in quotes, kept to one line of sane length.
+// Adds a value from the user in quotes, cut to a reasonable length on one line.
 void quote(text& message, std::string_view value) noexcept {
   message << "\"";
   const std::string_view shown = value.substr(0, shown_max);
@@ -197,7 +198,7 @@ class parser {
       const std::size_t comma = list.find(',');
       const std::string_view item = trim(list.substr(0, comma));
       list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
-      if (!item.empty()) debug_item(item);  // a comma too many is no mistake worth a line
+      if (!item.empty()) debug_item(item);  // an extra comma is not worth a warning
     }
   }
 

@@ -4,8 +4,8 @@
 //   WEFT_STACK     default reserve of a goroutine's stack: bytes, or a number with k, m or g
 //   WEFT_DEBUG     comma-separated key=value, see `settings`
 //
-// A program must not fail because of a typing error in its environment: what makes no sense is
-// reported in one line on stderr, and the default is used.
+// A program must not fail because of a typing error in its environment. A value that makes no sense
+// is reported in one line on stderr, and the default is used.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ enum class guard_setting : std::uint8_t {
 };
 
 struct settings {
-  int max_procs = 0;            // 0: not set, as many as the machine lets us have
+  int max_procs = 0;            // 0: not set; then as many as this process may use CPUs
   std::size_t stack_bytes = 0;  // 0: not set; else between stack_bytes_min and stack_bytes_max
 
   guard_setting guard = guard_setting::automatic;  // guard=madvise|mprotect|none
@@ -44,7 +44,8 @@ struct settings {
 inline constexpr std::size_t stack_bytes_min = std::size_t{16} << 10;
 inline constexpr std::size_t stack_bytes_max = std::size_t{1} << 30;
 
-// Who is told about values that make no sense: one call per bad item, one line without its end.
+// Receives the complaints about values that make no sense: one call per bad item, with one line
+// without its line end.
 struct warn_sink {
   void (*line)(void* context, std::string_view message) noexcept;
   void* context;

@@ -14,7 +14,7 @@ struct error_row {
 
   int value;
   const char* text;
-  std::errc condition;  // that the error equals, too; 0: none
+  std::errc condition;  // a condition that the error equals as well; 0: none
 };
 
 class error_category final : public std::error_category {

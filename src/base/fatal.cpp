@@ -51,8 +51,8 @@ text& text::hex(std::uint64_t n) noexcept {
 
 namespace {
 
-// Returns: how many bytes the character at the beginning of `s` has, or 0 if it is none that may be
-// shown.
+// Returns: how many bytes the character at the beginning of `s` has, or 0 if that character must
+// not be shown.
 std::size_t printable_size(std::string_view s) noexcept {
   const auto byte = [s](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char first = byte(0);
@@ -93,7 +93,7 @@ void write_stderr(std::string_view s) noexcept {
   while (!s.empty()) {
     const ssize_t n = ::write(STDERR_FILENO, s.data(), s.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;  // there is nobody left to tell
+    if (n <= 0) return;  // nobody reads stderr
     s.remove_prefix(static_cast<std::size_t>(n));
   }
 }
@@ -138,7 +138,7 @@ void fatal(std::string_view message) noexcept {
   text line;
   line << "weft: fatal: " << message << "\n";
   write_stderr(line.view());
-  // A failure inside the hook comes back here on the same thread: then the hook is not run again.
+  // If the hook fails, its thread comes back here: then the hook does not run again.
   if (const fatal_hook describe = hook.exchange(nullptr, std::memory_order_acquire))
     describe();  // [FH1]
   exit_process();

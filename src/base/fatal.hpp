@@ -1,7 +1,7 @@
 // fatal.hpp: how the process ends when it cannot go on, and how the runtime speaks on stderr.
 //
 // Everything here may be called from a signal handler, from inside the runtime and with any lock
-// held: it formats into a buffer on the stack and writes with write(2).
+// held: the functions format into a buffer on the stack and write with write(2).
 //
 // Memory order:
 //   [FH1] set_fatal_hook's release -> fatal's acquire: the state that the hook reads.
@@ -22,8 +22,8 @@ class text {
   text& operator<<(int n) noexcept { return *this << static_cast<std::int64_t>(n); }
   text& operator<<(unsigned n) noexcept { return *this << static_cast<std::uint64_t>(n); }
   text& hex(std::uint64_t n) noexcept;  // with 0x
-  // Text of the user's or a client's: control characters, and what is no UTF-8, appear as \n, \t
-  // or \x1b.
+  // Text from the user or a client: control characters and invalid UTF-8 appear as \n, \t or
+  // \x1b.
   text& printable(std::string_view s) noexcept;
 
   std::string_view view() const noexcept { return {buffer_, size_}; }
@@ -50,8 +50,8 @@ void warn_or_drop(std::string_view message) noexcept;
 // Prints "weft: fatal: <message>", lets the hook describe the goroutines, and exits with status 2.
 [[noreturn]] void fatal(std::string_view message) noexcept;
 
-// Ends the process with status 2 at once: no destructors, no atexit handlers. Of several threads
-// that get here at the same time the first one ends the process; the others wait for that.
+// Ends the process with status 2 at once: no destructors, no atexit handlers. If several threads
+// call this at the same time, the first one ends the process and the others wait for that.
 [[noreturn]] void exit_process() noexcept;
 
 // What fatal() calls after its message; set once by the scheduler, which knows the goroutines.
@@ -62,11 +62,11 @@ void set_fatal_hook(fatal_hook hook) noexcept;
 // for that same thread again); every other thread sleeps for ever, so that reports do not mix.
 void begin_last_words() noexcept;
 
-// Returns: whether some thread has begun its last words. What may not be done inside the runtime is
-// done by them: there is nobody left who could be made to wait.
+// Returns: whether some thread has begun its last words. That thread may do what is forbidden
+// inside the runtime, because no other thread goes on that would have to wait for it.
 bool last_words_begun() noexcept;
 
-// Sleeps for ever if another thread has begun its last words: it ends the process.
+// Sleeps for ever if another thread has begun its last words: that thread ends the process.
 void await_last_words() noexcept;
 
 }  // namespace weft::base

@@ -12,7 +12,7 @@ void futex_wait(const std::atomic<std::uint32_t>& word, std::uint32_t expected) 
 
 enum class woken : bool { by_timeout, by_wake };
 
-// The same, until `deadline_ns` on CLOCK_MONOTONIC at the latest.
+// Like futex_wait(), but sleeps until `deadline_ns` on CLOCK_MONOTONIC at the latest.
 woken futex_wait_until(const std::atomic<std::uint32_t>& word, std::uint32_t expected,
                        std::int64_t deadline_ns) noexcept;
 

@@ -14,8 +14,8 @@ constinit bell the_bell;  // made before the first thread sleeps in the poller
 
 int make_interrupt_descriptor() noexcept { return the_bell.make(EFD_NONBLOCK | EFD_CLOEXEC); }
 
-// The poller watches it edge-triggered: each ring is an event, and nobody reads. The counter would
-// be full after 2^64 of them.
+// The poller watches the eventfd edge-triggered: each ring is an event, and no thread reads the
+// counter, which would be full after 2^64 rings.
 void interrupt_poller() noexcept { the_bell.ring(); }
 
 }  // namespace weft::base

@@ -4,11 +4,11 @@
 
 namespace weft::base {
 
-// Makes the descriptor, once. Returns: it, or -1.
+// Makes the descriptor, once. Returns: the descriptor, or -1.
 int make_interrupt_descriptor() noexcept;
 
-// Whoever sleeps in the poller wakes, or the next one who wants to sleep there does not. Keeps
-// errno.
+// Wakes the thread that sleeps in the poller. If none does, the next thread that wants to sleep
+// there returns at once. Keeps errno.
 void interrupt_poller() noexcept;
 
 }  // namespace weft::base

@@ -100,10 +100,11 @@ void ask_for_slice(pid_t thread, std::int64_t slice_ns, slice_for whom) noexcept
     std::uint32_t util_max;
   } attributes{};
   if (::syscall(SYS_sched_getattr, thread, &attributes, sizeof attributes, 0) != 0) return;
-  // Somebody has other plans, or the next line would undo them in child processes.
+  // The program has set a policy of its own, or the next line would undo its policy in children.
   if (attributes.policy != SCHED_OTHER || attributes.nice < 0) return;
   if (whom == slice_for::itself) {
-    attributes.flags |= reset_on_fork;  // not for threads and processes that others start
+    attributes.flags |=
+        reset_on_fork;  // threads and processes that this thread starts do not inherit it
   }
   attributes.runtime = static_cast<std::uint64_t>(slice_ns);
   ::syscall(SYS_sched_setattr, thread, &attributes, 0);  // refused by kernels before 6.12

@@ -2,8 +2,7 @@
 //
 // It spins for about a microsecond, then sleeps: critical sections are a few dozen instructions,
 // but the kernel may take a holder's core away in the middle of one. A holder never waits for
-// anything but a lock of higher rank. Ranks, lowest first: timer heap, scheduler, global queue,
-// record pool, stack pool.
+// anything but a lock of higher rank. docs/hacking.md lists the ranks.
 //
 // Memory order:
 //   [L1] unlock's release -> lock's acquire: what the previous holder wrote.
@@ -43,7 +42,7 @@ class spin_lock {
   }
 
  private:
-  enum : std::uint32_t { free, held, contended };  // contended: somebody may sleep
+  enum : std::uint32_t { free, held, contended };  // contended: a thread may sleep
 
   void lock_slow() noexcept;
 

@@ -17,7 +17,7 @@ void heavy_barrier_slow() noexcept {
   if (asymmetric) {
     const int saved = errno;
     if (::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
-      // Every lock of the runtime stands on it, and threads that run now have passed no fence.
+      // The runtime's locks depend on membarrier: threads that run now have passed no fence.
       fatal(
           "the kernel refuses membarrier, which it allowed when weft started: a sandbox that was "
           "entered since must allow it, or be entered before weft is first used");

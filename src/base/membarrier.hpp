@@ -1,20 +1,21 @@
-// membarrier.hpp: the one place for fences.
+// membarrier.hpp: the only place for fences.
 //
-// Two protocols of the runtime are a store followed by a load of another word, on both sides: the
-// seat (seat.hpp) and the wake-up (idle.cpp). Each needs a full barrier between the two on both
-// sides; one side runs a hundred million times a second, the other a few thousand times. So the
-// cold side makes the hot side's barrier for it: membarrier(PRIVATE_EXPEDITED) interrupts every
-// core that runs a thread of this process, and each passes a full barrier. The hot side then needs
-// only to keep the compiler from swapping the two.
+// Some protocols of the runtime consist, on both sides, of a store followed by a load of another
+// word: the seat (seat.hpp), the bias (bias.hpp) and the wake-up (idle_state.hpp). Each side needs
+// a full barrier between its store and its load. One side runs a hundred million times a second,
+// the other a few thousand times. So the cold side makes the barrier for both sides:
+// membarrier(PRIVATE_EXPEDITED) interrupts every core that runs a thread of this process, and each
+// of those cores passes a full barrier. The hot side only has to keep the compiler from reordering
+// its store and its load.
 //
 //     hot side                               cold side
 //     store A, relaxed                       store B
 //     light_barrier()   compiler only        heavy_barrier()   every core passes a full barrier
 //     load B                                 load A
 //
-// forbids that both loads miss the other's store. Where the kernel lacks membarrier, light_barrier
-// is a real fence and heavy_barrier another one. TSan understands neither, so under it the hot
-// accesses themselves are seq_cst and both barriers vanish.
+// So at least one of the two loads sees the other side's store. If the kernel lacks membarrier,
+// light_barrier and heavy_barrier are both real fences. TSan understands neither kind of barrier,
+// so in TSan builds the hot accesses themselves are seq_cst and both barriers are empty.
 #pragma once
 
 #include "base/sanitizer.hpp"

@@ -1,4 +1,4 @@
-// own_descriptor.hpp: the descriptors that the runtime opened for itself, and lost.
+// own_descriptor.hpp: what happens when the program closes a descriptor of the runtime.
 #pragma once
 
 #include "base/fatal.hpp"
@@ -7,8 +7,9 @@
 
 namespace weft::base {
 
-// A system call on a descriptor of the runtime's own has failed with `error`. If the descriptor is
-// closed, or is another file's by now, goroutines would wait for ever: that ends the process.
+// To be called when a system call on one of the runtime's own descriptors has failed with `error`.
+// If the descriptor was closed, or belongs to another file now, goroutines would wait for ever:
+// then this ends the process.
 inline void check_own_descriptor(int error) noexcept {
   if (error != EBADF && error != EINVAL && error != EOPNOTSUPP) return;
   fatal(

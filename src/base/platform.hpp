@@ -31,7 +31,8 @@ struct platform {
 
   // One turn of a loop that waits for another thread.
   static void pause() noexcept { base::pause(); }
-  // The same in a loop that has waited for long: lets the kernel run somebody else.
+  // Like the function above, in a loop that has waited for long: lets the kernel run another
+  // thread.
   static void yield_thread() noexcept { base::yield_thread(); }
 
   static void futex_wait(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
@@ -45,7 +46,7 @@ struct platform {
   static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
     base::futex_wake(word, count);
   }
-  // Wakes who sleeps in the poller.
+  // Wakes the thread that sleeps in the poller.
   static void interrupt() noexcept { interrupt_poller(); }
 };
 

@@ -1,6 +1,6 @@
-// random.hpp: the runtime's one door to chance. Each processor owns a generator; seeds come from
-// the kernel, or from WEFT_DEBUG=seed=N, which makes every generator's sequence the same in every
-// run.
+// random.hpp: the only source of random numbers in the runtime. Each processor owns a generator.
+// Seeds come from the kernel, or from WEFT_DEBUG=seed=N; then every generator's sequence is the
+// same in every run.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class random {
     return z ^ (z >> 31);
   }
 
-  // Returns: a number below `n`, each equally likely but for a bias of n / 2^32. Requires: n > 0.
+  // Returns: a number below `n`, each equally likely, except for a bias of n / 2^32. Requires: n >
+  // 0.
   std::uint32_t below(std::uint32_t n) noexcept {
     return static_cast<std::uint32_t>(((next() >> 32) * n) >> 32);
   }

@@ -1,14 +1,14 @@
-// sanitizer.hpp: which sanitizer the process runs under, and what has to be told to it.
+// sanitizer.hpp: which sanitizer the process runs under, and what the runtime must tell it.
 //
 // AddressSanitizer and ThreadSanitizer believe that a thread has one stack. A runtime that moves
 // between stacks must announce every switch, give back what it poisoned, and show the leak checker
 // where pointers may lie.
 //
-// A program may be built with AddressSanitizer or LeakSanitizer and this library without: their
-// functions are weak symbols, which are null in a process without a sanitizer, so that an ordinary
-// library asks once for each announcement. For ThreadSanitizer that does not do, because it has to
-// see every access to an atomic, and so the library must have been built with it: then WEFT_TSAN is
-// 1, and in a build with AddressSanitizer WEFT_ASAN. Both are always defined.
+// A program may be built with AddressSanitizer or LeakSanitizer while this library is not. So the
+// sanitizers' functions are weak symbols here. They are null in a process without a sanitizer, and
+// an ordinary library tests them before each announcement. ThreadSanitizer has to see every access
+// to an atomic, so it needs a library that was built with it: WEFT_TSAN is 1 in such a build.
+// WEFT_ASAN is 1 in a build with AddressSanitizer. Both are always defined.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@
 #define WEFT_TSAN 0
 #endif
 
-// For a function that may run in the middle of the sanitizer's own.
+// For a function that may interrupt the sanitizer's own code.
 #if WEFT_TSAN
 #define WEFT_NO_TSAN __attribute__((no_sanitize("thread")))
 #else
@@ -66,10 +66,10 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 
 namespace weft::base::sanitizer {
 
-// Whether this library was built with one.
+// Whether this library was built with a sanitizer.
 inline constexpr bool active = WEFT_ASAN != 0 || WEFT_TSAN != 0;
 inline constexpr bool is_thread = WEFT_TSAN != 0;
-// Whether the sanitizer's own code is a library of its own, so that an address tells whose it is.
+// Whether the sanitizer is a shared library, so that an address tells whether code belongs to it.
 #if defined(__clang__)
 inline constexpr bool is_shared = false;
 #else
@@ -80,14 +80,14 @@ inline constexpr bool is_shared = true;
 // program only the scheduler's own synchronisation orders two goroutines, so a switch must not.
 enum class fiber_sync { none, happens_before };
 
-// Whether AddressSanitizer is here, in this build or in the program.
+// Whether AddressSanitizer is active, in this build or in the program.
 [[gnu::always_inline]] inline bool has_address() noexcept {
   if constexpr (active) return WEFT_ASAN != 0;
   return &__sanitizer_start_switch_fiber != nullptr;
 }
 
-// Whether any is here that looks at memory: AddressSanitizer, which brings the leak checker along,
-// the leak checker alone, or the one that this library was built with.
+// Whether a sanitizer that reads memory is active: AddressSanitizer, which includes the leak
+// checker, the leak checker alone, or the sanitizer that this library was built with.
 inline bool is_watched() noexcept {
   if constexpr (active) return true;
   return &__lsan_register_root_region != nullptr;
@@ -131,7 +131,7 @@ inline void unregister_root(const void* address, std::size_t bytes) noexcept {
   if (&__lsan_unregister_root_region != nullptr) __lsan_unregister_root_region(address, bytes);
 }
 
-// Has `callback` called when a report ends the process; null: nothing.
+// Sets the function that is called when a report ends the process; null: none.
 inline void set_death_callback([[maybe_unused]] void (*callback)()) noexcept {
 #if WEFT_ASAN || WEFT_TSAN
   __sanitizer_set_death_callback(callback);

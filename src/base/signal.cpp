@@ -9,8 +9,8 @@
 namespace weft::base {
 namespace {
 
-// Past ThreadSanitizer, which keeps a signal until the thread calls a function that it knows: one
-// that computes or sleeps may never do so.
+// Bypasses ThreadSanitizer, which delays a signal until the thread calls a function that TSan
+// knows. A thread that computes or sleeps may never do so.
 void install_raw(int signal, signal_handler handler) noexcept {
   struct kernel_action {
     void* handler;
@@ -29,7 +29,7 @@ bool install_handler(int signal, signal_handler handler, struct sigaction* befor
   struct sigaction action{};
   action.sa_sigaction = handler;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  ::sigfillset(&action.sa_mask);  // but for those by which the C library runs setgid on all threads
+  ::sigfillset(&action.sa_mask);  // except those by which the C library runs setgid on all threads
   if (::sigaction(signal, &action, before) != 0) return false;
   if (sanitizer::is_thread) install_raw(signal, handler);
   return true;

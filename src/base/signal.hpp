@@ -1,12 +1,12 @@
-// signal.hpp: what everybody who catches signals needs: to tell a fault from a message, and to
-// install a handler that fits into the runtime.
+// signal.hpp: what code that catches signals needs: telling a fault from a sent signal, and
+// installing a handler that fits into the runtime.
 #pragma once
 
 #include <csignal>
 
 namespace weft::base {
 
-// Whether a thread does this to itself, by what it has just done.
+// Whether the signal is a fault: the instruction that the thread has just executed caused it.
 constexpr bool is_fault_signal(int signal) noexcept {
   switch (signal) {
     case SIGSEGV:
@@ -23,9 +23,9 @@ constexpr bool is_fault_signal(int signal) noexcept {
 
 using signal_handler = void (*)(int signal, siginfo_t* info, void* ucontext);
 
-// Has `handler` called on the alternate stack, with every signal blocked; system calls that it
-// interrupts go on. In `before`, unless that is null: what was there. Returns: false if the kernel
-// refuses.
+// Installs `handler`, which runs on the alternate stack with every signal blocked. System calls
+// that it interrupts are restarted. Stores the previous action in `before` unless that is null.
+// Returns: false if the kernel refuses.
 bool install_handler(int signal, signal_handler handler, struct sigaction* before) noexcept;
 
 }  // namespace weft::base

@@ -1,5 +1,5 @@
-// signal_stack.hpp: the stack that handlers run on. A goroutine is too deep for its own, or a
-// signal finds one of 100 bytes left.
+// signal_stack.hpp: the stack that signal handlers run on. They cannot use a goroutine's stack,
+// which may have overflowed or have only 100 bytes left.
 #pragma once
 
 #include <csignal>
@@ -8,13 +8,13 @@
 
 namespace weft::base {
 
-// The calling thread has one while this lives.
+// Gives the calling thread such a stack for as long as this object lives.
 class signal_stack {
  public:
   signal_stack() noexcept {
     memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory_ == MAP_FAILED) return;  // an overflow will then end without words
+    if (memory_ == MAP_FAILED) return;  // then an overflow ends the process without a report
     stack_t alternate{};
     alternate.ss_sp = memory_;
     alternate.ss_size = bytes;

@@ -3,9 +3,9 @@
 // The runtime's frames are recognised by their mangled names. Demangled, a template's name starts
 // with its return type, and the namespace may stand anywhere.
 //
-// libbacktrace maps its own memory and waits for no lock but the loader's, once, to list the loaded
-// files. Its state is made for use by several threads at once; two that make it at the same time
-// leave one unused.
+// libbacktrace maps its own memory. The only lock it waits for is the loader's, once, to list the
+// loaded files. Several threads may use its state at once. If two threads make the state at the
+// same time, one of the two states is left unused.
 //
 // Memory order:
 //   [SY1] the maker's release of the state's pointer -> a user's acquire: the state is filled in.
@@ -31,7 +31,7 @@
 namespace weft::base {
 namespace {
 
-// The linker's name for the function that holds an address. `name` is null if nobody knows.
+// The linker's name for the function that holds an address. `name` is null if unknown.
 struct symbol_info {
   const char* name = nullptr;
   std::uintptr_t start = 0;
@@ -45,7 +45,7 @@ class readable {
     int status = 0;
     demangled_ = abi::__cxa_demangle(name, nullptr, nullptr, &status);
     if (demangled_ == nullptr) return;
-    // A function the compiler split or specialised is, to its reader, the function.
+    // To the reader, a part or a special version that the compiler made is the function itself.
     if (char* const clone = std::strstr(demangled_, " [clone ")) *clone = '\0';
     name_ = demangled_;
   }
@@ -127,14 +127,14 @@ backtrace_state* symbolizer_state() noexcept {
   constexpr int threaded = 1;
   backtrace_state* const made = backtrace_create_state(nullptr, threaded, &ignore_error, nullptr);
   if (made == nullptr) return nullptr;
-  // [SY1] on both sides: whoever loses uses the winner's.
+  // [SY1] on both sides: the thread that loses the race uses the winner's state.
   if (shared.compare_exchange_strong(state, made, std::memory_order_acq_rel)) return made;
   return state;
 }
 
 // libbacktrace puts the folder of the compilation in front of every name in a DWARF 5 file table,
 // of absolute ones too, which is how Clang names the file it compiles: "/build//source/file.cpp".
-// Such a path hardly ever leads anywhere; one with a slash too many by its user's choice does.
+// Such a path hardly ever exists. A path in which the user wrote a double slash does exist.
 const char* without_wrong_folder(const char* file) noexcept {
   const char* const absolute = file != nullptr ? std::strstr(file, "//") : nullptr;
   if (absolute == nullptr || access(file, F_OK) == 0) return file;
@@ -157,7 +157,7 @@ void on_symbol(void* data, std::uintptr_t, const char* symbol, std::uintptr_t va
   if (symbol != nullptr) static_cast<look_up*>(data)->symbol = {symbol, value};
 }
 
-// Returns: false if it had nothing to pass on.
+// Returns: false if there was no answer to pass on.
 bool look_up_lines(look_up& l) noexcept {
   backtrace_state* const state = symbolizer_state();
   if (state == nullptr) return false;

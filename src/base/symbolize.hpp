@@ -2,8 +2,8 @@
 //
 // With libbacktrace (WEFT_HAVE_LIBBACKTRACE) names come from the debug information, inlined calls
 // included, of the program and of every library that was loaded when the first address was looked
-// up; without it, and for code that has no debug information, from the dynamic symbol tables; and
-// where those know nothing either, an address is shown as an offset into its file.
+// up. Without libbacktrace, and for code without debug information, names come from the dynamic
+// symbol tables. If those do not know the address either, it is shown as an offset into its file.
 //
 // None of this is for the scheduler's own paths: files are read, memory is mapped, and the loader's
 // lock may be taken. It is for programs that are dying or being debugged.
@@ -32,7 +32,8 @@ struct frame {
 };
 using frame_callback = void (*)(void* arg, const frame& f);
 
-// Reads nothing yet, but spares a dying process the set-up. Optional; may be called repeatedly.
+// Does the set-up early, so that a dying process need not. Reads no files. Optional; may be called
+// repeatedly.
 void prepare_symbolizer() noexcept;
 
 // Returns: whether debug information is read at all, that is, whether we have libbacktrace.
@@ -43,7 +44,7 @@ bool symbolizer_knows_lines() noexcept;
 void symbolize(const void* pc, frame_callback callback, void* arg,
                symbolize_options options = {}) noexcept;
 
-// Where the text of a stack goes, a few lines at a time.
+// Receives the text of a stack, a few lines at a time.
 using text_sink = void (*)(void* arg, std::string_view piece);
 
 // Writes a stack, each call as "function\n\tfile:line +offset\n": the 50 innermost and the 50
@@ -53,10 +54,10 @@ using text_sink = void (*)(void* arg, std::string_view piece);
 void format_stack(void* const* pcs, std::size_t n, text_sink sink, void* arg,
                   symbolize_options options = {}) noexcept;
 
-// The same to stderr.
+// Like the function above, but writes to stderr.
 void print_stack(void* const* pcs, std::size_t n, symbolize_options options = {}) noexcept;
 
-// The same for a stack of which only the ends are known.
+// Like the function above, for a stack of which only the two ends are known.
 struct long_stack;
 void print_stack(const long_stack& stack, symbolize_options options = {}) noexcept;
 

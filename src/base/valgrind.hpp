@@ -1,9 +1,10 @@
-// valgrind.hpp: whether valgrind runs the program, and what has to be told to it.
+// valgrind.hpp: whether valgrind runs the program, and what the runtime must tell valgrind.
 //
-// To valgrind a large step of the stack pointer is a new stack and a small one a new frame, and the
-// next goroutine's stack is not far away: unless it knows the stacks, it takes the frames of one
-// for what is left over of another. valgrind is asked and told by instructions that do nothing
-// anywhere else, so this needs neither its headers nor to know beforehand.
+// valgrind takes a large step of the stack pointer for a change of stacks and a small step for a
+// new frame. The next goroutine's stack may be close: so unless valgrind knows the stacks, it takes
+// the frames on one stack for remains of another. Programs talk to valgrind by sequences of
+// instructions that do nothing outside of valgrind, so this file needs neither valgrind's headers
+// nor a flag.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ inline constexpr std::uintptr_t stack_register = 0x1501;
 inline constexpr std::uintptr_t stack_deregister = 0x1502;
 }  // namespace requests
 
-// Returns: valgrind's answer; 0 if it is not there. The rotations add up to whole turns.
+// Returns: valgrind's answer, or 0 without valgrind. The rotations add up to whole turns.
 inline std::uintptr_t ask(std::uintptr_t request, std::uintptr_t first = 0,
                           std::uintptr_t second = 0) noexcept {
   const volatile std::uintptr_t words[6] = {request, first, second};
