@@ -3,13 +3,14 @@
 // A switch is inline assembly, not a call: it notes where to go on, exchanges stack and frame
 // pointer, and jumps. All other registers are declared clobbered, so the compiler saves just those
 // that live across the switch, and its own unwind tables say where: a debugger or unwinder that is
-// given pc, sp and fp of a parked context (base/backtrace.hpp) finds every caller. Leaving by a
-// jump rather than by `ret` matters, because the return predictor would be wrong each time.
+// given pc, sp and fp of a parked context (base/backtrace.hpp) finds every caller. The switch
+// leaves by a jump and not by `ret`, because the return predictor would be wrong each time.
 //
-// `busy` is 1 from before a goroutine can be found by whoever wakes it until its registers have
-// left the machine; the last thing a switch does on behalf of the old context is to clear it. So a
-// goroutine may drop its locks before it has switched away, and whoever resumes it waits for busy
-// to become 0 [C1]: a few nanoseconds, once in a while.
+// `busy` is set to 1 before other threads can find a goroutine that is about to wait. It stays 1
+// until the goroutine's registers are saved: the last thing that a switch does for the old context
+// is to clear `busy`. So a goroutine may drop its locks before it has switched away. A thread that
+// resumes the goroutine waits until busy is 0 [C1]; this is seldom necessary and takes a few
+// nanoseconds.
 //
 // Memory order:
 //   [C1] the switch's release of busy (in assembly) -> resumer's acquire: pc, sp, fp and the stack.

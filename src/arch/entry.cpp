@@ -10,7 +10,7 @@
 
 #include <new>
 
-// The instruction in weft_goroutine_entry at which a goroutine goes on that has been unwound.
+// The instruction in weft_goroutine_entry at which a goroutine continues after it has been unwound.
 extern "C" [[gnu::visibility("hidden")]] const char weft_goroutine_exited[];
 
 namespace weft::arch {
@@ -22,7 +22,8 @@ static_assert(alignof(_Unwind_Exception) <= alignof(unwind_storage));
 // Written once before the first goroutine runs, and read by goroutines only.
 constinit entry_hooks hooks;
 
-// Who made an exception: eight characters, the vendor and the language. Ours speaks none.
+// The class of an exception says who made it: eight characters for vendor and language. Ours is of
+// no language.
 constexpr _Unwind_Exception_Class exit_class = 0x57454654'45584954;     // "WEFTEXIT"
 constexpr _Unwind_Exception_Class gnu_cxx_class = 0x474e5543'432b2b00;  // "GNUCC++\0"
 
@@ -41,8 +42,8 @@ exception_state& this_exception_state() noexcept {
 }
 
 [[noreturn]] void exception_escaped(_Unwind_Exception_Class thrower, _Unwind_Exception* exception) {
-  // Makes it the current exception. One of another language cannot be put on top of others: the C++
-  // library would call std::terminate.
+  // Makes this exception the current one. An exception of another language cannot be put on top of
+  // others: the C++ library would call std::terminate.
   if (is_cxx(thrower) || this_exception_state().handled == nullptr)
     abi::__cxa_begin_catch(exception);
   if (hooks.on_escaped_exception != nullptr) hooks.on_escaped_exception();
@@ -69,7 +70,7 @@ void unwind_goroutine(unwind_storage& storage) {
   exception->exception_class = exit_class;
   exception->exception_cleanup = &swallowed;
   _Unwind_ForcedUnwind(exception, &never_stop, nullptr);
-  // It returns only if it lost the way.
+  // The unwinder returns only if it could not walk the stack.
   base::fatal("this_goroutine::exit met a function without unwind tables");
 }
 
@@ -93,8 +94,8 @@ extern "C" [[gnu::visibility("hidden")]] _Unwind_Reason_Code weft_goroutine_pers
 
 // weft_goroutine_exited calls this, on a stack that is empty again.
 extern "C" [[noreturn, gnu::visibility("hidden")]] void weft_goroutine_unwound() {
-  // Each `throw;` on the way here counted one uncaught exception more, and nobody counts a forced
-  // unwinding back. No frame is left that could have one.
+  // Each `throw;` on the way here has added one to the count of uncaught exceptions, and a forced
+  // unwinding never subtracts it. No frame is left that could still have such an exception.
   weft::arch::this_exception_state() = {};
   if (weft::arch::hooks.on_goroutine_exit != nullptr) weft::arch::hooks.on_goroutine_exit();
   weft::base::fatal("a goroutine was unwound and nobody takes over");

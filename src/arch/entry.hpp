@@ -8,19 +8,20 @@
 //     x86-64   r12 = function   r13 = argument
 //     aarch64  x19 = function   x20 = argument
 //
-// It clears the frame pointer and calls function(argument), which must not return and must not be
-// noexcept: a noexcept function ends the process itself, after the stack has been unwound.
+// The entry clears the frame pointer and calls function(argument). That function must not return,
+// and must not be noexcept: a noexcept function ends the process itself, after the stack has been
+// unwound.
 //
-// Its unwind table says that there is nothing further out, so debuggers and backtraces end there,
-// and gives it a personality routine, which the unwinder asks when it gets that far:
+// The entry's unwind table says that it has no caller, so debuggers and backtraces end there,
+// and names a personality routine. The unwinder calls that routine when it reaches the entry:
 //
-//   - looking for a handler of an exception: there is none. This is the first of two phases, in
-//   which
-//     nothing has been unwound yet, so the hook for escaped exceptions runs on top of the function
-//     that threw, with the exception as the current one, and can print the whole stack.
-//   - in a forced unwinding: every destructor has run. If unwind_goroutine() started it, the exit
-//     hook runs next, in the frame of the entry; if it was pthread_exit or a cancellation, the
-//     goroutine's machine is not the program's to end, and the process dies saying so.
+//   - While it searches for a handler of an exception: there is none. This is the first of two
+//     phases, and nothing has been unwound yet. So the hook for escaped exceptions runs on top of
+//     the function that threw, with the exception as the current one, and can print the whole
+//     stack.
+//   - In a forced unwinding: every destructor has run. If unwind_goroutine() started the unwinding,
+//     the exit hook runs next, in the frame of the entry. If pthread_exit or a cancellation started
+//     it, the process dies with a message, because the program must not end a machine's thread.
 #pragma once
 
 #include <cstddef>
@@ -41,16 +42,16 @@ struct entry_hooks {
 // Set once, before the first goroutine runs. Without hooks either event is fatal.
 void set_entry_hooks(const entry_hooks& hooks) noexcept;
 
-// What the unwinder keeps during unwind_goroutine(). Its contents mean nothing to anybody else.
+// What the unwinder keeps during unwind_goroutine(). Only the unwinder reads its contents.
 struct alignas(16) unwind_storage {
   std::byte bytes[64];
 };
 
-// Runs the destructors of every frame on the goroutine's stack and then the exit hook. Passes
-// through `catch (...)` blocks as pthread_exit does: they run and must rethrow. One that does not,
-// and a frame compiled without unwind tables, are fatal.
-// Requires: the caller runs on a goroutine's stack; `storage` lies outside that stack, or at least
-// outlives its frames.
+// Runs the destructors of every frame on the goroutine's stack and then the exit hook. The
+// unwinding passes through `catch (...)` blocks as pthread_exit does: they run and must rethrow. A
+// block that does not rethrow, and a frame compiled without unwind tables, are fatal. Requires: the
+// caller runs on a goroutine's stack; `storage` lies outside that stack, or at least outlives its
+// frames.
 [[noreturn]] void unwind_goroutine(unwind_storage& storage);
 
 }  // namespace weft::arch

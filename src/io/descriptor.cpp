@@ -79,7 +79,7 @@ expected<std::size_t> descriptor::write(std::span<const std::byte> from) {
 }
 
 void descriptor::set_deadline(sched::poll_side side, clock::time_point when) {
-  // The clock's first instant means none; a deadline before it has passed as much as one after.
+  // The clock's first instant means no deadline.
   const std::int64_t ns = when.time_since_epoch().count();
   const std::lock_guard one(control_lock_);
   if (is_closing()) return;  // C1
@@ -88,12 +88,12 @@ void descriptor::set_deadline(sched::poll_side side, clock::time_point when) {
 
 std::error_code descriptor::close() {
   if (is_closing_.exchange(true, std::memory_order_acq_rel)) return errc::closed;  // [IO1]
-  // Only this caller gets here; but the child of a fork leaves its parent's files alone.
+  // Only one caller gets here. But the child of a fork must not remove its parent's files.
   if (!path_.empty() && !sched::is_forked_child()) ::unlink(path_.c_str());
   sched::the_poller.begin_close(*pollable_);
-  // When the process ends nobody leaves any more, and the kernel closes everything.
+  // When the process ends, calls in progress never leave, and the kernel closes everything.
   if (sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return {};
-  // Whoever was in a call leaves; whoever comes now sees that it is closed.
+  // Calls in progress leave; later calls see that the descriptor is closed.
   const std::lock_guard in(in_lock_);
   const std::lock_guard out(out_lock_);
   const std::lock_guard control(control_lock_);

@@ -1,14 +1,15 @@
-// descriptor.hpp: a file descriptor of the kernel's that the poller watches, and who may use it.
+// descriptor.hpp: a file descriptor that the poller watches, with the locks of its users.
 //
 // Each side (in, out) has a lock that serialises the calls which use it, a deadline, and at most
 // one goroutine that waits for the poller. Calls try first and wait only if the kernel says EAGAIN.
 // The descriptor must be non-blocking.
 //
-// close() marks it, wakes who waits, takes both sides' locks (so nobody is in a call any more) and
-// only then closes the kernel's descriptor, whose number may be somebody else's from then on.
+// close() sets a mark, wakes the waiting goroutines and takes the locks of both sides, so that no
+// call is in progress any more. Only then it closes the kernel's descriptor, because from then on
+// another file may get that number.
 //
-// C1  The poller's record is somebody else's from then on, too: whoever uses it holds one of the
-//     locks and has seen, holding it, that is_closing() is false.
+// C1  From then on another descriptor may get the poller's record, too. So a caller that uses the
+//     record holds one of the locks and has seen, under that lock, that is_closing() is false.
 //
 // Memory order:
 //   [IO1] close's release -> is_closing's acquire: what the closer did before.
@@ -32,23 +33,24 @@
 
 namespace weft::io {
 
-// errno, of the thread that the caller is on now. The compiler takes its address to be the same for
-// ever, and would keep it over a wait, in a loop: so not inlined, and errno is not named there.
+// Returns: errno of the thread on which the caller runs now. Not inlined: the compiler assumes that
+// errno's address never changes, and would keep it across a wait after which the caller runs on
+// another thread. For the same reason callers do not use errno itself.
 [[gnu::noinline]] int last_errno() noexcept;
 inline std::error_code last_error() noexcept { return {last_errno(), std::generic_category()}; }
 inline std::unexpected<std::error_code> closed_error() noexcept {
   return std::unexpected(std::error_code(errc::closed));
 }
 
-// Whether a read that got less than it asked for has emptied the kernel's buffer, so that there is
-// no need to try before the poller says so.
+// Whether a read that got less than it asked for has emptied the kernel's buffer. Then the next
+// read need not try before the poller reports new data.
 enum class short_reads : std::uint8_t { mean_nothing, mean_empty };
 
 class alignas(64) descriptor {
  public:
-  // Takes the ownership of `fd`, also on failure.
+  // Takes ownership of `fd`, also on failure.
   static expected<descriptor_ptr> adopt(int fd, short_reads s = {});
-  // close() removes this file, too: that of a Unix socket.
+  // Lets close() remove this file, too: the path of a Unix socket.
   void remove_on_close(std::string path) noexcept { path_ = std::move(path); }
   ~descriptor();  // closes
   descriptor(const descriptor&) = delete;
@@ -56,13 +58,14 @@ class alignas(64) descriptor {
 
   int fd() const noexcept { return fd_; }
 
-  // Calls `call`, which returns -1 and sets errno, holding that side's lock, until it says neither
-  // EAGAIN nor EINTR. It may consist of several of the kernel's, and goes on where it was. Parks.
-  // Returns: what it returned, or errc::closed, errc::timed_out.
+  // Repeats `call` under that side's lock until it fails with neither EAGAIN nor EINTR. `call`
+  // returns -1 and sets errno on failure. It may make several system calls; when it is repeated it
+  // continues where it stopped. Parks. Returns: what `call` returned, or errc::closed,
+  // errc::timed_out.
   template <class F>
   expected<ssize_t> when_readable(F&& call) {
     const std::lock_guard one(in_lock_);
-    is_empty_ = false;  // it may take a part and leave the rest to receive()
+    is_empty_ = false;  // `call` may leave a part of the data to receive()
     return repeat(sched::poll_side::in, call);
   }
   template <class F>
@@ -70,7 +73,8 @@ class alignas(64) descriptor {
     const std::lock_guard one(out_lock_);
     return repeat(sched::poll_side::out, call);
   }
-  // The same for one that cannot wait and uses neither side. Returns: errc::closed, or its error.
+  // Calls `call` once; for system calls that cannot wait and use neither side. Returns:
+  // errc::closed, or the error of `call`.
   template <class F>
   std::error_code control(F&& call) {
     const std::lock_guard one(control_lock_);
@@ -78,19 +82,19 @@ class alignas(64) descriptor {
     return call() == -1 ? last_error() : std::error_code();
   }
 
-  // Reads and writes of streams: some of it; all of it.
+  // For streams: read() returns when it has some data, write() when it has written all.
   expected<std::size_t> read(std::span<std::byte> into);
   expected<std::size_t> write(std::span<const std::byte> from);
 
-  // The same as when_readable for a call that takes a part of what it is asked for, `most`: one
-  // that took less has emptied the kernel's buffer, if that means so, and is not tried again in
-  // vain.
+  // Like when_readable, for a call that reads at most `most` bytes. If it read fewer, and
+  // short_reads says that this means an empty buffer, the next receive() waits without trying
+  // first.
   template <class F>
   expected<ssize_t> receive(std::size_t most, F&& call) {
     const std::lock_guard one(in_lock_);
     if (is_empty_) {
       if (is_closing()) return closed_error();  // C1
-      // Late ones are told apart below; an event may have come meanwhile.
+      // repeat() reports a deadline that has passed; data may have come meanwhile.
       if (const std::error_code e = wait(sched::poll_side::in)) return std::unexpected(e);
       is_empty_ = false;
     }
@@ -99,15 +103,15 @@ class alignas(64) descriptor {
     return n;
   }
 
-  // Waits until that side may be ready. Requires: it is open (C1), and nobody else waits there.
-  // Parks.
+  // Waits until that side may be ready. Requires: the descriptor is open (C1), and no other
+  // goroutine waits on that side. Parks.
   std::error_code wait(sched::poll_side side) {
     const sched::poll_result result = sched::the_poller.wait(*pollable_, side);
     return result == sched::poll_result::ready ? std::error_code() : error_of(result);
   }
 
-  // Waits for so long, ready or not, unless it is closed or its deadline comes. Whoever else wants
-  // to use that side waits, too. Parks.
+  // Waits for that time even if the side is ready, but not beyond close() or the side's deadline.
+  // Other users of that side wait meanwhile. Parks.
   std::error_code pause(sched::poll_side side, std::chrono::nanoseconds time);
 
   void set_deadline(sched::poll_side side, clock::time_point when);
@@ -133,18 +137,18 @@ class alignas(64) descriptor {
       if (const std::error_code e = wait(side)) return std::unexpected(e);
     }
   }
-  // Whether it is closed, or its deadline has passed.
+  // Returns: errc::closed or errc::timed_out if that side cannot be used.
   std::error_code may_use(sched::poll_side side) const noexcept {
     if (is_closing()) return errc::closed;
     return sched::poller::is_late(*pollable_, side) ? std::error_code(errc::timed_out)
                                                     : std::error_code();
   }
-  // Once the peer has hung up, or sent urgent data, there may be no event any more that says so.
+  // After a hang-up of the peer or urgent data, no further event may announce that data is left.
   bool may_be_empty() const noexcept {
     return short_reads_ == short_reads::mean_empty && !pollable_->has_hung_up();
   }
 
-  // What every call touches comes first.
+  // Members that every call uses come first.
   const int fd_;
   const short_reads short_reads_;
   std::atomic<bool> is_closing_{false};

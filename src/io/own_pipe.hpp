@@ -1,4 +1,4 @@
-// own_pipe.hpp: a pipe through which splice moves data between descriptors; it stays in the kernel.
+// own_pipe.hpp: a pipe through which splice moves data between descriptors inside the kernel.
 #pragma once
 
 #include <cerrno>
@@ -9,11 +9,12 @@
 
 namespace weft::io {
 
-// Both ends non-blocking.
+// Both ends are non-blocking.
 class own_pipe {
  public:
-  // With room for so much, as far as the system lets us have it; 0: what a pipe usually has. Large
-  // ones are few: a user may have 64 MiB of them, and gets two pages each from then on.
+  // Makes a pipe with room for that many bytes if the system allows it; 0: the usual size. Large
+  // pipes are limited: a user may have 64 MiB of pipes in all, and beyond that each pipe has two
+  // pages.
   explicit own_pipe(std::size_t room = 0) noexcept {
     if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0 || room == 0) return;
     (void)::fcntl(ends_[1], F_SETPIPE_SZ, static_cast<int>(room));

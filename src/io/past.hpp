@@ -1,5 +1,5 @@
-// past.hpp: a deadline that has passed, which ends every wait. (The clock's first instant means
-// none.)
+// past.hpp: a deadline that has passed, and so ends every wait. It is not the clock's first
+// instant, which means no deadline.
 #pragma once
 
 #include <weft/time.hpp>

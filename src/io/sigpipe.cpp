@@ -10,7 +10,7 @@
 namespace weft::io {
 
 void ignore_sigpipe() noexcept {
-  // relaxed: whoever comes meanwhile looks, too, and finds the handler, or installs the same one.
+  // relaxed: a thread that comes meanwhile also looks. It finds the handler, or installs it again.
   static constinit std::atomic<bool> done{false};
   if (done.load(std::memory_order_relaxed)) return;
   struct sigaction action{};

@@ -1,9 +1,9 @@
-// sigpipe.hpp: a peer that has gone away does not kill a server.
+// sigpipe.hpp: keeps SIGPIPE from killing a server whose peer has gone away.
 //
 // Go's rule: a write to a pipe or socket that nobody reads fails with EPIPE, and only for standard
-// output and standard error (`server | head`) is the process killed by SIGPIPE, too. send() can
-// leave the signal out; write, writev, splice and sendfile cannot. So it gets a handler that does
-// nothing, unless the program has decided otherwise.
+// output and standard error (`server | head`) does SIGPIPE kill the process as well. send() can
+// suppress the signal; write, writev, splice and sendfile cannot. So weft installs a handler for
+// SIGPIPE that does nothing, unless the program has set an action of its own.
 #pragma once
 
 namespace weft::io {
@@ -11,8 +11,8 @@ namespace weft::io {
 // Called before the first descriptor is used; later calls cost one load.
 void ignore_sigpipe() noexcept;
 
-// A write to `fd` has failed with EPIPE: dies of SIGPIPE if it was one of the two and the signal is
-// ignored by us.
+// To be called when a write to `fd` has failed with EPIPE. Lets SIGPIPE kill the process if `fd` is
+// standard output or standard error and the signal has weft's handler.
 void after_broken_pipe(int fd) noexcept;
 
 }  // namespace weft::io

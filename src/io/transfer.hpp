@@ -1,8 +1,9 @@
-// transfer.hpp: what send() and recv() do, less what they do for pthread_cancel(); and how much.
+// transfer.hpp: send() and recv() without the C library's support for pthread_cancel().
 //
-// The C library makes each a point where the thread may be cancelled: two calls and four locked
-// instructions, some 3 % of what an echo server spends on a request. A goroutine is never cancelled
-// so. The sanitizers' versions are kept: they know what is written, and who tells whom.
+// In the C library each of them is a cancellation point, which takes two calls and four locked
+// instructions: some 3 % of what an echo server spends on a request. Goroutines are never cancelled
+// that way. Sanitizer builds still call the C library, whose functions the sanitizers intercept: so
+// they see which memory is written and which threads synchronise.
 #pragma once
 
 #include "base/sanitizer.hpp"

@@ -1,9 +1,10 @@
-// address.cpp: the addresses of sockets, which hold the kernel's form and show ours.
+// address.cpp: the addresses of sockets. An address holds the kernel's bytes; as text it has our
+// form.
 //
 // An IPv4 peer of a socket that serves both protocols has an address in IPv6 form
-// (::ffff:192.0.2.1). The kernel wants it back in that form, so the bytes stay as they came; but
-// nobody should have to know on which kind of socket a peer arrived, so it shows itself as the IPv4
-// address and is equal to it.
+// (::ffff:192.0.2.1). The kernel wants that form back, so the bytes stay as they are. But users
+// should not have to know on which kind of socket a peer arrived. So such an address prints as the
+// IPv4 address and is equal to it.
 //
 // Invariant:
 //   I1  The bytes are as long as their family demands: an IPv4 or IPv6 address is complete, a Unix
@@ -40,7 +41,7 @@ Native copy_of(const void* bytes) noexcept {
   return native;
 }
 
-// Returns: the IPv4 address, also of one in IPv6 form.
+// Returns: the IPv4 address, also of an address in IPv6 form.
 std::optional<in_addr> as_v4(const address& a) noexcept {
   const sa_family_t family = family_of(a.data(), a.size());
   if (family == AF_INET) return copy_of<sockaddr_in>(a.data()).sin_addr;
@@ -147,7 +148,7 @@ std::uint16_t address::port() const noexcept {
 
 address address::with_port(std::uint16_t port) const noexcept {
   address result = *this;
-  // They lie at the same place, one after the family.
+  // Both families have the port at the same place, right after the family.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   if (is_v4() || is_v6()) {
     const in_port_t native = htons(port);
@@ -171,7 +172,7 @@ bool address::operator==(const address& other) const noexcept {
     return v4 && other_v4 && v4->s_addr == other_v4->s_addr && port() == other.port();
   }
   if (is_v6() && other.is_v6()) {
-    // Without the flow label, which is no part of where it is.
+    // The flow label is ignored: it is not part of the destination.
     const auto a = copy_of<sockaddr_in6>(bytes_);
     const auto b = copy_of<sockaddr_in6>(other.bytes_);
     return std::memcmp(&a.sin6_addr, &b.sin6_addr, sizeof a.sin6_addr) == 0 &&

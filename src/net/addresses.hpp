@@ -1,4 +1,5 @@
-// addresses.hpp: the two ends of a socket. Empty if it is closed or has none.
+// addresses.hpp: the addresses of the two ends of a socket. Empty if the socket is closed or has
+// none.
 #pragma once
 
 #include <weft/net.hpp>

@@ -39,7 +39,8 @@ address any(int family) {
                            : address::from_native(&v6, sizeof v6);
 }
 
-// The address to listen on. Of several the first of IPv4, as most people expect of "localhost".
+// Returns: the address to listen on. If a name has several, the first IPv4 address, as most people
+// expect of "localhost".
 expected<address> choose(const std::string& host, families wanted) {
   const auto all = resolve(host);
   if (!all) return std::unexpected(all.error());
@@ -65,7 +66,9 @@ expected<int> make_socket(const address& where, socket_kind kind, bool both) {
   if (family != AF_UNIX && kind == socket_kind::stream) {
     (void)::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   }
-  // A Unix socket without a path is for sending: the kernel gives it a name to answer to.
+  // A Unix socket without a path is for sending. The kernel gives it a name, so that the receiver
+  // can
+  // answer.
   const std::size_t size =
       where.is_unix() && where.to_string().empty() ? sizeof(sa_family_t) : where.size();
   if (::bind(fd, static_cast<const sockaddr*>(where.data()), static_cast<socklen_t>(size)) != 0) {

@@ -1,4 +1,4 @@
-// bind.hpp: makes a socket and gives it its own address.
+// bind.hpp: makes a socket and binds it to an address.
 #pragma once
 
 #include <weft/context.hpp>
@@ -17,10 +17,10 @@ struct bound_socket {
   std::string path;  // the file of a Unix socket, to be removed; or empty
 };
 
-// network and address as weft/net.hpp says. The caller owns the descriptor.
+// weft/net.hpp describes network and address. The caller owns the descriptor.
 expected<bound_socket> bind_socket(std::string_view network, std::string_view address,
                                    socket_kind kind);
-// It came to nothing after all, and its descriptor is closed: removes the file.
+// Removes the file of a bound socket that is not used after all. Its descriptor is closed already.
 std::unexpected<std::error_code> abandon(const bound_socket& bound, std::error_code why);
 
 }  // namespace weft::net

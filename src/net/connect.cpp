@@ -1,20 +1,22 @@
 // connect.cpp: one attempt to connect to one address.
 //
 // The socket does not block: connect() begins, the poller says when the socket can be written to,
-// and SO_ERROR says what became of it. An event may come too early, so a socket without an error
-// counts only once it has a peer.
+// and SO_ERROR tells the result. An event may come too early, so a socket without an error counts
+// as connected only when it has a peer.
 //
-// The context ends the wait by a deadline that has passed. What it starts for that refers to the
-// descriptor, so it is stopped, or waited for, before the descriptor goes to its user; from then on
-// the context means nothing to it.
+// When the context ends, a function of ours sets a deadline in the past, which ends the wait. That
+// function refers to the descriptor. So before the descriptor goes to its user, the function is
+// removed, or we wait until it has returned. After that the context has no effect on the
+// connection.
 //
-// Connected to oneself. A client of a port of its own machine on which nobody listens may be given
-// that very port as its own, and then TCP's simultaneous open connects the socket to itself. Nobody
-// wants that, and it keeps the server from its port: the attempt is repeated, which gets another
-// port, and if that does not help either, the truth is that nobody listens.
+// Connections to oneself. A client connects to a port of its own machine on which no server
+// listens. The kernel may give the client that very port as its own, and then TCP's simultaneous
+// open connects the socket to itself. That is useless, and it would keep a server from its port. So
+// the attempt is repeated, with another port. If the second attempt ends the same way, the error is
+// that no server listens.
 //
-// A Unix socket whose listener has its hands full says EAGAIN, and no event tells when that is
-// over: the attempt is repeated, more and more rarely.
+// If the queue of a Unix socket's listener is full, connect() fails with EAGAIN, and no event tells
+// when there is room again. So the attempt is repeated, at growing intervals.
 #include "net/connect.hpp"
 
 #include "io/past.hpp"
@@ -48,12 +50,12 @@ address end_of(int fd, int (*get)(int, sockaddr*, socklen_t*)) noexcept {
 bool has_peer(int fd) noexcept {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;
-  // A sandbox that does not let us ask says something else.
+  // In a sandbox that forbids the question, the error is another one.
   return ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 ||
          io::last_errno() != ENOTCONN;
 }
 
-// Parks. Returns: what became of a connect that has begun.
+// Waits for a connect that has begun. Parks. Returns: its result.
 std::error_code until_connected(io::descriptor& d) {
   for (;;) {
     if (const std::error_code e = d.wait(sched::poll_side::out)) return e;
@@ -76,7 +78,7 @@ std::error_code until_connected(io::descriptor& d) {
   }
 }
 
-// The same, until the context ends.
+// Like the function above, but ends when the context ends.
 std::error_code until_connected(io::descriptor& d, const context& ctx) {
   latch let_go(1);
   const auto stop = after_func(ctx, [&d, &let_go] {
@@ -96,7 +98,7 @@ expected<io::descriptor_ptr> connect_once(const address& to, const context& ctx)
   if (fd == -1) return std::unexpected(io::last_error());
   bool is_under_way = false;
   if (::connect(fd, native, static_cast<socklen_t>(to.size())) != 0) {
-    // A signal interrupts the call, not the attempt.
+    // A signal has interrupted the call, but the attempt goes on.
     const int error = io::last_errno();
     is_under_way = error == EINPROGRESS || error == EINTR;
     if (!is_under_way) {
@@ -119,12 +121,12 @@ expected<io::descriptor_ptr> connect_tcp(const address& to, const context& ctx) 
   for (int i = 0; i < self_connections_max; ++i) {
     auto d = connect_once(to, ctx);
     if (!d) {
-      // Of a port for this end: somebody else was faster.
+      // Another socket has taken the port that the kernel chose for this end.
       if (d.error() == std::errc::address_not_available && i + 1 < self_connections_max) continue;
       return d;
     }
     if (is_self_connected((*d)->fd())) {
-      // Closed without a trace: the port is the server's.
+      // Closed by a reset, so that the port is free for a server at once.
       const linger none{.l_onoff = 1, .l_linger = 0};
       (void)::setsockopt((*d)->fd(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
       continue;

@@ -7,11 +7,11 @@
 
 namespace weft::net {
 
-// A stream socket connected to `to`, with the defaults of TCP. Returns: ctx.err() if that ended
-// before. Parks.
+// Makes a stream socket that is connected to `to`, with weft's TCP options. Returns: ctx.err() if
+// the context ended before. Parks.
 expected<io::descriptor_ptr> connect(const address& to, const context& ctx);
 
-// Whether a TCP socket is connected to nobody but itself.
+// Whether a TCP socket is connected to itself.
 bool is_self_connected(int fd) noexcept;
 
 }  // namespace weft::net

@@ -5,18 +5,18 @@
 //   - The addresses of the first one's family are one list, the rest the other. Each list is tried
 //     in its order, one after another.
 //   - The other list begins 300 ms later, or as soon as the first has failed: a broken IPv6 costs
-//     a blink, not a time-out.
-//   - The first connection wins; the loser is cancelled, and closed if it came through all the
-//     same.
-//   - With a deadline, each address has its share of the time that is left, so that the first does
-//     not use it up; but at least 2 s, for less is too little for a bad line.
-//   - If all fail, the error is that of the first address: the one that was meant.
+//     a moment, not a time-out.
+//   - The first connection wins. The other attempt is cancelled, and its connection is closed if it
+//     succeeded all the same.
+//   - With a deadline, each address gets a share of the time that is left, so that the first one
+//     does not use it up; but at least 2 s, because less is too short for a bad line.
+//   - If all fail, the error is that of the first address, which was the preferred one.
 //
-// The context ends all of it, the look-up included; then the error is ctx.err().
+// When the context ends, look-up and attempts end; then the error is ctx.err().
 //
-// Errors: an address_errc for a network that is none of these, or text that is no address;
-// no_address of "weft.resolve" if the host has none for "tcp4" or "tcp6"; those of resolve(); those
-// of the kernel's connect().
+// Errors: an address_errc for an unknown network or text that is no address; no_address of
+// "weft.resolve" if the host has no address for "tcp4" or "tcp6"; the errors of resolve() and of
+// the kernel's connect().
 #include "net/dial.hpp"
 
 #include "net/connect.hpp"
@@ -66,7 +66,7 @@ expected<conn> dial_serial(std::span<const address> addresses, const context& ct
   return std::unexpected(first_error);
 }
 
-// Who runs for the connection, and how that went.
+// One of the two lists of addresses, and the result of its attempts.
 enum class racer : std::uint8_t { primary, fallback };
 struct arrival {
   racer who;
@@ -127,7 +127,8 @@ class race {
   std::vector<address> fallbacks_;
   const context& ctx_;
   cancellable both_ = with_cancel(ctx_);
-  // Room for both, so that the loser does not wait; its connection is closed with the channel.
+  // Room for both results, so that the losing attempt does not wait. The channel closes its
+  // connection.
   chan<arrival> arrivals_{2};
 };
 

@@ -1,4 +1,4 @@
-// error.cpp: what is wrong with the text of an address, and the line about it.
+// error.cpp: the errors in the text of an address, and the message about them.
 #include <weft/net.hpp>
 
 #include "base/error_category.hpp"

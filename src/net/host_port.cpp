@@ -1,7 +1,7 @@
 // host_port.cpp: the text forms of internet addresses, taken apart and put together.
 //
-// Names of services come from the system's database (/etc/services); a container often has none, so
-// the best known are known here as well.
+// Names of services come from the system's database (/etc/services). Containers often have none, so
+// a table here has the best known services.
 #include "net/host_port.hpp"
 
 #include "sched/call.hpp"

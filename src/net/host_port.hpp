@@ -5,7 +5,7 @@
 //   [host%zone]:port   the interface of a link-local address, by name or number
 //   :port              no host: every interface, or this machine; the caller knows which
 //
-// Whatever does not have such a form is an address_errc, or std::errc::invalid_argument.
+// Other text is an error: an address_errc, or std::errc::invalid_argument.
 #pragma once
 
 #include <weft/net.hpp>
@@ -27,12 +27,13 @@ expected<host_port> split_host_port(std::string_view text);
 std::string join_host_port(std::string_view host, std::uint16_t port);
 
 // An IPv4 or IPv6 literal, without a port and without brackets. An IPv4 address in IPv6 form
-// ("::ffff:192.0.2.1") is the IPv4 address. Returns: no_such_device if the zone is none.
+// ("::ffff:192.0.2.1") is the IPv4 address. Returns: no_such_device if the zone is no interface.
 expected<address> parse_ip(std::string_view text);
 
-// A decimal number up to 65535. Nothing at all is 0.
+// A decimal number up to 65535. Empty text is 0.
 expected<std::uint16_t> parse_port_number(std::string_view text);
-// The same, or the name of a service as /etc/services knows it. network: "tcp4", "udp", ...
+// Like the function above, and accepts the name of a service in /etc/services, too. network:
+// "tcp4", "udp", ...
 expected<std::uint16_t> parse_port(std::string_view network, std::string_view text);
 
 }  // namespace weft::net

@@ -1,13 +1,13 @@
 // listener.cpp: listening sockets.
 //
-// What TCP connections start with is set on the listening socket: the kernel passes it on to those
-// it accepts, which saves five system calls for each.
+// The options of TCP connections are set on the listening socket. The kernel copies them to
+// accepted connections, which saves five system calls for each.
 //
-// Without descriptors accept4 fails and the connection stays in the queue; then accept() waits, 5
-// ms and then ever longer up to a second, until there are some again. From outside such a server
-// looks dead, and nothing else says why: so a line on stderr does, of all listeners of the process
-// once a minute at most. Connections that were reset while they waited, and other errors of a
-// single one, are passed over.
+// If the process has no descriptors left, accept4 fails and the connection stays in the queue. Then
+// accept() waits until there are descriptors again, first for 5 ms, then longer, up to a second.
+// From outside such a server looks dead. So a line on stderr tells why, at most once a minute for
+// all listeners of the process. accept() skips connections that were reset while they waited, and
+// other errors that concern a single connection.
 #include "base/fatal.hpp"
 #include "io/descriptor.hpp"
 #include "net/addresses.hpp"
@@ -53,7 +53,7 @@ void tell_shortage(const std::string& where, const std::error_code& why) {
   base::warn_or_drop(line.view());
 }
 
-// An error of the connection that would have been next, not of the listener (accept(2)).
+// Whether the error concerns the next connection and not the listener (accept(2)).
 bool concerns_one(int error) {
   switch (error) {
     case ECONNABORTED:
@@ -95,7 +95,7 @@ expected<conn> listener::accept() {
       return std::unexpected(why);
     }
     tell_shortage(local_address().to_string(), why);
-    // A deadline or close() ends this, too.
+    // A deadline or close() also ends this wait.
     if (const std::error_code e = d->pause(poll_side::in, pause)) return std::unexpected(e);
   }
 }
@@ -110,7 +110,7 @@ expected<listener> listen(std::string_view network, std::string_view address) {
   const auto bound = bind_socket(network, address, socket_kind::stream);
   if (!bound) return std::unexpected(bound.error());
   if (bound->is_ip) set_tcp_defaults(bound->fd);
-  // The kernel cuts it to net.core.somaxconn.
+  // The kernel limits this to net.core.somaxconn.
   if (::listen(bound->fd, 65535) != 0) {
     const std::error_code e = io::last_error();
     ::close(bound->fd);

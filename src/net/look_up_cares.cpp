@@ -1,23 +1,24 @@
-// look_up_cares.cpp: a look-up by c-ares, which speaks to the name servers itself and never waits.
+// look_up_cares.cpp: a look-up by c-ares, which talks to the name servers itself without blocking.
 //
-// Each look-up has a channel of its own. To make one costs 20 us, half of it to read the system's
-// settings (resolv.conf, nsswitch.conf), so they are never stale and nothing is shared. c-ares's
-// few sockets are in an epoll instance of the look-up's, which is itself a descriptor that the
-// poller watches: the goroutine waits for that one until any of them is ready or c-ares's time is
-// up.
+// Each look-up has a c-ares channel of its own. Making one costs 20 us, half of it for reading the
+// system's settings (resolv.conf, nsswitch.conf). So the settings are never stale, and nothing is
+// shared. c-ares uses a few sockets. They are in an epoll instance that belongs to the look-up, and
+// the poller watches the descriptor of that instance. So the goroutine waits for one descriptor
+// until any of the sockets is ready, or until the time that c-ares named.
 //
-//   run()    asks; then, until c-ares has called back:
-//              hands it every socket that is ready, until none is. (Only then: the poller tells
-//              about changes, and one that was not looked at is not told again.)
-//              waits, with the deadline that c-ares names
+//   run()    sends the question; then, until c-ares has called back:
+//              passes every ready socket to c-ares, until none is ready (the poller reports changes
+//              only, so it would not report a socket that was left out again)
+//              waits, with the deadline that c-ares named
 //
-// What reads files (the settings, the hosts file) is announced as a short call. c-ares calls back
-// inside such calls, too; what it calls here does not enter the runtime.
+// Calls that read files (the settings, the hosts file) are announced as short calls. c-ares calls
+// back inside such calls as well, so the callbacks here do not enter the runtime.
 //
-// Names below "localhost" never leave the machine (RFC 6761): the hosts file, else the loopback.
+// Names below "localhost" never leave the machine (RFC 6761): they come from the hosts file, or
+// mean the loopback addresses.
 //
-// c-ares asks each server four times unless the system's settings say otherwise, with pauses that
-// double: more than a minute. The system's own default is two (resolv.conf(5)), and so it is here.
+// By default c-ares asks each server four times, with pauses that double: more than a minute in
+// all. The system's default is two times (resolv.conf(5)), and so it is here.
 //
 // c-ares sorts as RFC 6724 says: by the source address that the kernel would use.
 #include "io/descriptor.hpp"
@@ -45,7 +46,7 @@ namespace {
 
 constexpr int attempts = 2;
 
-// Which servers tests want.
+// The servers that a test has set.
 struct server_choice {
   std::mutex lock;
   std::string servers;  // guarded by lock; empty: the system's
@@ -173,7 +174,8 @@ class cares_look_up final : public look_up {
     return n > 0;
   }
 
-  // Until a socket is ready or c-ares wants to try again. Returns: why nobody should. Parks.
+  // Waits until a socket is ready or c-ares wants to try again. Returns: an error if the look-up is
+  // to end. Parks.
   std::error_code wait() {
     timeval left{};
     if (ares_timeout(channel_, nullptr, &left) == nullptr) {
@@ -183,8 +185,8 @@ class cares_look_up final : public look_up {
     const auto patience = std::chrono::seconds(left.tv_sec) +
                           std::chrono::microseconds(left.tv_usec) + std::chrono::microseconds(1);
     events_->set_deadline(sched::poll_side::in, clock::now() + patience);
-    // abandon() sets its deadline after this one, which ends the wait; or it did before, and then
-    // the deadline's lock makes its flag visible. So relaxed is enough.
+    // Either abandon() sets its deadline after this one, and so ends the wait. Or it did so before,
+    // and then the deadline's lock makes its flag visible. So relaxed is enough.
     if (is_abandoned_.load(std::memory_order_relaxed)) return errc::canceled;
     const std::error_code e = events_->wait(sched::poll_side::in);
     if (e != errc::timed_out) return e;
@@ -192,7 +194,8 @@ class cares_look_up final : public look_up {
     return {};
   }
 
-  // c-ares opened a socket, wants to know other things of it, or is about to close it.
+  // c-ares calls this when it has opened a socket, waits for other events of it, or is about to
+  // close it.
   static void on_socket(void* self, ares_socket_t fd, int readable, int writable) {
     const int events = static_cast<cares_look_up*>(self)->events_->fd();
     epoll_event e{};
@@ -202,7 +205,7 @@ class cares_look_up final : public look_up {
     if (e.events == 0) {
       (void)::epoll_ctl(events, EPOLL_CTL_DEL, fd, nullptr);
     } else if (::epoll_ctl(events, EPOLL_CTL_MOD, fd, &e) != 0) {
-      // Failing that, its time-out remains.
+      // If this fails, c-ares still has its time-out.
       (void)::epoll_ctl(events, EPOLL_CTL_ADD, fd, &e);
     }
   }

@@ -1,8 +1,9 @@
-// look_up_getaddrinfo.cpp: a look-up by the C library, which waits in its thread for the answer.
+// look_up_getaddrinfo.cpp: a look-up by the C library, which blocks its thread until the answer
+// comes.
 //
-// So it is announced as a blocking call, and no more than 64 threads wait at a time: the rest of
-// the look-ups queue. The C library cannot be told to stop; an abandoned look-up that has not begun
-// does not begin, one that has goes on with nobody listening.
+// So the look-up is announced as a blocking call. No more than 64 threads wait at a time; other
+// look-ups queue. The C library cannot be interrupted. An abandoned look-up that has not begun does
+// not begin; one that has begun goes on, and its result is dropped.
 #include "net/look_up.hpp"
 
 #include <weft/go.hpp>

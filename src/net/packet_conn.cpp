@@ -50,7 +50,7 @@ expected<std::size_t> packet_conn::write_to(std::span<const std::byte> from, con
     });
     if (!n) return std::unexpected(n.error());
     if (!is_full) return static_cast<std::size_t>(*n);
-    // The receiver's queue is full, and the kernel tells nobody when it no longer is.
+    // The receiver's queue is full, and no event tells when there is room again.
     if (const std::error_code e = d->pause(poll_side::out, pause)) return std::unexpected(e);
   }
 }

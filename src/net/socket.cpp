@@ -1,4 +1,4 @@
-// socket.cpp: what conn, listener and packet_conn have in common.
+// socket.cpp: the common part of conn, listener and packet_conn.
 #include "io/descriptor.hpp"
 #include "net/addresses.hpp"
 

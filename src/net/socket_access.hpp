@@ -1,6 +1,6 @@
-// socket_access.hpp: makes handles from descriptors and finds the descriptor of a handle. The
-// public header gives its friendship to this one struct, so that files which make handles (dial,
-// listener, packet_conn) need not be named there.
+// socket_access.hpp: makes handles from descriptors and finds the descriptor of a handle.
+// This struct is the only friend in the public header, which therefore need not name the files that
+// make handles (dial, listener, packet_conn).
 #pragma once
 
 #include "io/descriptor.hpp"
@@ -14,7 +14,7 @@ namespace weft::net {
 
 struct socket_access {
   static conn make_conn(io::descriptor_ptr d) noexcept { return conn(std::move(d)); }
-  // path: of a Unix socket's file that goes with the handle; empty if there is none.
+  // path: the file of a Unix socket, which is removed together with the handle; or empty.
   static listener make_listener(io::descriptor_ptr d, std::string path, bool is_tcp) noexcept {
     d->remove_on_close(std::move(path));
     listener l(std::move(d));

@@ -1,4 +1,4 @@
-// socket_options.hpp: what every TCP connection starts with, dialled or accepted.
+// socket_options.hpp: the options of every TCP connection, dialled or accepted.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@ inline constexpr std::chrono::seconds keep_alive_idle{15};
 inline constexpr std::chrono::seconds keep_alive_interval{15};
 inline constexpr int keep_alive_count = 9;
 
-// No delay; a peer that vanished is noticed after two and a half minutes. Best effort: a kernel
-// that refuses one of them still has a connection that works.
+// No delay, and keep-alive: a vanished peer is noticed after two and a half minutes. Errors are
+// ignored, because the connection works without these options.
 inline void set_tcp_defaults(int fd) noexcept {
   const auto set = [fd](int level, int name, int value) {
     (void)::setsockopt(fd, level, name, &value, sizeof value);

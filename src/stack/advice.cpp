@@ -68,7 +68,7 @@ std::size_t advice::apply(iovec* ranges, std::size_t n, int& error) noexcept {
       ++retries;
       ::sched_yield();
     } else if (errno == ENOMEM) {
-      retries = retries_max + 1;  // no refusal of the route; madvise will say which range it is
+      retries = retries_max + 1;  // not a refusal of this way; madvise will tell which range failed
     } else {
       route_.store(by == route::self ? route::pidfd : route::one_by_one, std::memory_order_relaxed);
     }

@@ -1,8 +1,9 @@
 // advice.hpp: one madvise for many ranges.
 //
-// Guards are installed and idle pages given back by the hundred, and a system call for each would
-// cost more than the work. process_madvise(2) takes a list of ranges, and takes our own process
-// since Linux 6.13 for every advice. Where it does not, the ranges go one by one.
+// Guards are installed, and idle pages given back, by the hundred. A system call for each range
+// would cost more than the work itself. process_madvise(2) takes a list of ranges; since Linux 6.13
+// it does so for every advice to the calling process. On older kernels the ranges are advised one
+// by one.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,7 +13,8 @@
 
 namespace weft::stack {
 
-// The system calls, each with -1 and errno for an error. Tests pass kernels of other ages.
+// The system calls, each with -1 and errno for an error. Tests replace them to imitate older
+// kernels.
 struct advice_calls {
   long (*process_madvise)(int pidfd, const iovec* ranges, std::size_t n, int value) noexcept;
   int (*madvise)(void* address, std::size_t bytes, int value) noexcept;
@@ -35,7 +37,7 @@ class advice {
   // up.
   enum class route : int {
     self,        // PIDFD_SELF
-    pidfd,       // a pidfd of ourselves, opened for the call: nothing to keep, nothing to go stale
+    pidfd,       // a pidfd of ourselves, opened for this call, so that none is kept
     one_by_one,  // plain madvise
   };
 

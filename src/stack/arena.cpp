@@ -80,8 +80,8 @@ bool arena_table::map_slots(arena& a, arena_shape shape, int& error) noexcept {
   const std::size_t records = shape.slots > 1 ? round_to_pages(sizeof(extent) * shape.slots) : 0;
   auto* base = static_cast<std::byte*>(map_pages(stacks + records, error));
   if (base == nullptr) return false;
-  // A huge page would commit two megabytes for the first frame of a goroutine. A kernel that has no
-  // huge pages refuses, which is as good.
+  // A huge page would commit two megabytes for the first frame of a goroutine. A kernel without
+  // huge pages refuses this call, which does no harm.
   ::madvise(base, stacks + records, MADV_NOHUGEPAGE);
   // The leak checker must see pointers that only a parked goroutine holds, and must not read pages
   // that fault without being PROT_NONE.
@@ -105,7 +105,7 @@ void arena_table::unmap(arena& a) noexcept {
   const std::size_t stacks =
       a.stride.load(std::memory_order_relaxed) * a.slots.load(std::memory_order_relaxed);
   if (a.leak_root) base::sanitizer::unregister_root(base, stacks);
-  // Arenas of more than one stack stay, but for those of tests.
+  // Arenas of more than one stack are never unmapped, except by tests.
   if (a.carved == 1) base::valgrind::unregister_stack(a.valgrind_name);
   a.base.store(nullptr, std::memory_order_relaxed);
   WEFT_CHECK(::munmap(base, a.mapped_bytes) == 0);
@@ -155,7 +155,7 @@ const extent* arena_table::find(const void* address, std::size_t& offset) const 
 }
 
 void arena_table::unmap_all() noexcept {
-  arena* entries = entries_.load(std::memory_order_relaxed);  // relaxed: nobody else is left
+  arena* entries = entries_.load(std::memory_order_relaxed);  // relaxed: no other thread is left
   if (entries == nullptr) return;
   for (std::uint32_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
     if (entries[i].base.load(std::memory_order_relaxed) != nullptr) unmap(entries[i]);

@@ -1,27 +1,27 @@
 // arena.hpp: the address space that stacks are cut from, and the table of all of it.
 //
-// An arena is one mapping with room for many stacks of one size class, because the kernel allows a
-// process some 65,000 mappings and a program a million goroutines. Its slots are cut off one after
-// the other; the records of its stacks lie behind the last slot, where no overflow reaches them:
+// An arena is one mapping with room for many stacks of one size class. The kernel allows a process
+// some 65,000 mappings, but a program may have a million goroutines. Its slots are cut off one
+// after the other; the records of its stacks lie behind the last slot, where no overflow reaches
+// them:
 //
 //     base
 //     | guard | stack 0 | guard | stack 1 | ... | guard | stack n-1 | records |
 //
-// The stride from slot to slot is the reserve and one page, so not a power of two: the tops of a
-// thousand stacks spread over the sets of caches and TLBs instead of falling onto a few.
-// An arena of one stack keeps the record in its table entry and needs no page for it.
+// The stride from slot to slot is the reserve plus one page, so it is not a power of two: the tops
+// of many stacks spread over all sets of caches and TLBs instead of a few. An arena of one stack
+// keeps the record in its table entry and needs no page for it.
 //
 // The table has a fixed capacity and does not move, so that a signal handler can search it while
-// others add to it.
+// other threads add to it.
 //
 // Memory order:
 //   [A1] arena_table::publish's release of base -> find's acquire: the entry's other fields are
-//   set,
-//        and so are the records' pages.
+//        set, and so are the records' pages.
 //   [A2] arena_table::publish's release of used -> find's acquire: the entries below it exist.
-//   The other fields are relaxed atomics because an entry may be used again for another arena while
-//   a signal handler looks at it. Such an entry is not the one the handler searches for: the stack
-//   it runs on, or ran over, is in use.
+//   The other fields are relaxed atomics, because an entry may be reused for another arena while a
+//   signal handler looks at it. The handler never searches for such an entry: the stack that it
+//   runs on, or that overflowed, is in use.
 #pragma once
 
 #include "stack/extent.hpp"
@@ -46,11 +46,11 @@ struct arena {
   extent single;                     // the record of an arena with one slot
 };
 
-// What to cut into how many.
+// How large an arena to map, and how many stacks to cut from it.
 struct arena_shape {
   std::size_t reserve_bytes = 0;  // whole pages
   std::uint32_t slots = 0;
-  guard_kind guard = guard_kind::none;  // what its stacks will be guarded by
+  guard_kind guard = guard_kind::none;  // how its stacks will be guarded
 };
 
 class arena_table {

@@ -8,7 +8,7 @@ extent* cache::take_slow(int& error) noexcept {
   const std::size_t got = pool_->take(0, slots_, refill_, error);
   if (got == 0) return nullptr;
   refill_ = std::min(refill_ * 2, transfer_max);
-  // The pool gives the warmest first, and we take from the end.
+  // The pool puts the warmest stack first, and the cache takes from the end.
   std::reverse(slots_, slots_ + got);
   size_ = static_cast<std::uint32_t>(got) - 1;
   return slots_[size_];

@@ -1,12 +1,12 @@
 // cache.hpp: the free stacks that one processor has at hand.
 //
-// Nearly every goroutine that ends leaves its stack to one that starts on the same processor soon
-// after, with its top page still in the cache. So stacks of the default size wait in a small
-// last-in-first-out array without any lock, and only what flows over or runs out goes through the
-// central pool, half a cache at a time: a processor that starts goroutines and another that ends
-// them meet there once in 32.
+// A goroutine that ends usually leaves its stack to one that starts on the same processor soon
+// after, while the top page is still in the CPU's cache. So free stacks of the default size wait in
+// a small last-in-first-out array without a lock. When the array is full or empty, half of its
+// capacity is exchanged with the central pool at a time. So even if one processor starts all
+// goroutines and another ends them, each visits the pool only for every 32nd goroutine.
 //
-// Only the processor's holder may call, and inside the runtime only.
+// Only the machine that holds the processor may call these functions, and only inside the runtime.
 #pragma once
 
 #include "base/sanitizer.hpp"
@@ -27,7 +27,7 @@ class cache {
   cache(const cache&) = delete;
   cache& operator=(const cache&) = delete;
 
-  // Takes a stack of the default size. Returns: null, with an errno in `error`, if there is none.
+  // Takes a stack of the default size. Returns: null, with an errno in `error`, if none can be had.
   extent* take(int& error) noexcept {
     if (size_ > 0) [[likely]] {
       return slots_[--size_];
@@ -35,7 +35,7 @@ class cache {
     return take_slow(error);
   }
 
-  // Gives a stack back, of any size; only those of the default size stay here.
+  // Gives a stack of any size back. Only stacks of the default size stay here.
   void put(extent* e) noexcept {
     if (e->size_class == default_class && size_ < capacity) [[likely]] {
       keep(e);

@@ -9,8 +9,8 @@
 //                  low                                               top      end
 //
 // Stacks start a little below the end of their slot, by a colour that differs from slot to slot.
-// Without it the hottest frames of all parked goroutines would lie at the same place of their pages
-// and compete for the same few sets of the cache.
+// Without the colour, the hottest frames of all parked goroutines would lie at the same offset in
+// their pages and compete for the same few sets of the CPU's cache.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ enum class guard_kind : std::uint8_t {
 
 struct extent {
   std::byte* low = nullptr;     // first usable byte; immutable while the stack is mapped
-  std::byte* top = nullptr;     // where the stack starts, 16-byte aligned; immutable as well
-  extent* next = nullptr;       // free-list link; belongs to whoever holds the stack
+  std::byte* top = nullptr;     // where the stack starts, 16-byte aligned; immutable, too
+  extent* next = nullptr;       // free-list link; belongs to the holder of the stack
   std::uint32_t arena = 0;      // index in the pool's arena table; immutable
   std::uint8_t size_class = 0;  // immutable
   std::atomic<guard_kind> guard{guard_kind::none};  // set before the stack is first handed out

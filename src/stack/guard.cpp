@@ -35,9 +35,10 @@ std::size_t read_map_limit() noexcept {
   return limit != 0 ? limit : usual_map_limit;
 }
 
-// Returns: whether the kernel, reading the page for us, finds that it may not. The signals to block
-// are none if it may, so the call has no effect either way. An emulator or a sandbox may accept an
-// advice that it does not know, and then only a look at the page tells.
+// Returns: whether the page faults. Lets the kernel read the page, as a set of signals to block. If
+// the kernel can read it, the page is zero and so the set is empty: the call has no effect either
+// way. This test is needed because an emulator or a sandbox may accept an advice that it does not
+// know.
 bool is_unreadable(const std::byte* page) noexcept {
   constexpr std::size_t kernel_sigset_bytes = 8;
   return ::syscall(SYS_rt_sigprocmask, SIG_BLOCK, page, nullptr, kernel_sigset_bytes) != 0 &&
@@ -53,7 +54,7 @@ guard_kind guards::kind() noexcept {
   if (wanted == base::guard_setting::automatic) wanted = base::env().guard;
   switch (wanted) {
     case base::guard_setting::automatic:
-      // Leak checkers and valgrind fall over guard regions that they have not been told of.
+      // Leak checkers and valgrind crash on guard regions that they do not know.
       kind_ = base::sanitizer::is_watched() || base::valgrind::is_here() ? guard_kind::mprotect
                                                                          : guard_kind::madvise;
       break;
@@ -84,7 +85,7 @@ void guards::install(extent* first, std::size_t n) noexcept {
   }
 }
 
-// Returns: how many have their guard; the rest must be served otherwise.
+// Returns: how many stacks have their guard now; the rest need another kind of guard.
 std::size_t guards::install_by_madvise(extent* first, std::size_t n) noexcept {
   const std::size_t page = page_bytes();
   for (std::size_t i = 0; i < n; ++i) ranges_[i] = {first[i].low - page, page};
@@ -94,7 +95,7 @@ std::size_t guards::install_by_madvise(extent* first, std::size_t n) noexcept {
     proved_ = is_unreadable(first[0].low - page);
     if (!proved_) done = 0;
   }
-  // Memory may be short for a while, but a kernel that lacks the advice will not learn it.
+  // A shortage of memory may pass. But a kernel that does not know the advice never will.
   if (!proved_ || error == EINVAL || error == ENOSYS) {
     kind_ = guard_kind::mprotect;
     const bool asked_for = wanted_ == base::guard_setting::madvise ||
@@ -122,7 +123,7 @@ bool guards::install_by_mprotect(extent& e) noexcept {
   return false;
 }
 
-// What we leave is for the rest of the program: its threads, its files, its large allocations.
+// So many mappings are left to the rest of the program: its threads, files and large allocations.
 std::size_t guards::map_budget() noexcept {
   if (map_limit_ == 0) map_limit_ = read_map_limit();
   const std::size_t rest = std::clamp<std::size_t>(map_limit_ / 8, 1024, 65536);

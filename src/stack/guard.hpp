@@ -1,13 +1,13 @@
 // guard.hpp: the pages below the stacks that turn an overflow into a fault.
 //
-// There are two ways to make one. MADV_GUARD_INSTALL (Linux 6.13) marks the page in the page table
-// and leaves the mapping whole. mprotect splits the mapping in three, and the kernel allows a
-// process only vm.max_map_count mappings, 65,530 as a rule, for everything it does; when ours near
-// that number further stacks go without a guard, after one warning, because a program that ran
-// yesterday with 20,000 goroutines should also run with 40,000.
+// There are two ways to make a guard. MADV_GUARD_INSTALL (Linux 6.13) marks the page in the page
+// table and leaves the mapping whole. mprotect splits the mapping in three, and the kernel allows a
+// process only vm.max_map_count mappings in all, usually 65,530. When the stacks' mappings come
+// near that number, further stacks have no guard, after one warning: a program that runs with
+// 20,000 goroutines should also run with 40,000.
 //
-// Sanitizer builds prefer mprotect: the leak checker reads the stacks, knows from /proc/self/maps
-// to leave PROT_NONE pages out, and cannot know about the others.
+// Sanitizer builds prefer mprotect. The leak checker reads the stacks. It finds PROT_NONE pages in
+// /proc/self/maps and leaves them out, but it cannot see guards made by madvise.
 #pragma once
 
 #include "base/env.hpp"
@@ -35,7 +35,7 @@ class guards {
   // guard_batch_max.
   void install(extent* first, std::size_t n) noexcept;
 
-  // The stack is being unmapped, and its guard with it.
+  // To be called when a stack is unmapped, and its guard with it.
   void forget(const extent& e) noexcept;
 
   // Returns: the kind that the next stack is to have.

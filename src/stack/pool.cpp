@@ -21,7 +21,7 @@ std::uint32_t slots_max() noexcept { return base::sanitizer::is_watched() ? 64 :
 constexpr std::uint32_t first_batch = 16;
 constexpr std::uint32_t batch_max = guard_batch_max;
 
-// Large stacks come in smaller arenas: nobody needs 64 stacks of 1 GiB at once.
+// Large stacks come in smaller arenas: no program needs 64 stacks of 1 GiB at once.
 constexpr std::size_t first_arena_bytes = std::size_t{64} << 20;
 constexpr std::size_t arena_bytes_max = std::size_t{16} << 30;
 
@@ -59,7 +59,7 @@ std::size_t pool::take(std::size_t bytes, extent** out, std::size_t n, int& erro
   if (const std::size_t got = pop_free(c, out, n)) return got;
 
   const std::lock_guard growing{grow_lock_};
-  // Whoever held the lock before us may have left some over.
+  // The previous holder of the lock may have left some stacks over.
   if (const std::size_t got = pop_free(c, out, n)) return got;
   return grow_locked(index, out, n, error);
 }
@@ -113,7 +113,7 @@ arena* pool::map_arena_locked(std::uint8_t index, int& error) noexcept {
   }
   arena* a = arenas_.map({reserve, c.next_slots, guards_.kind()}, error);
   if (a == nullptr) return nullptr;
-  // From what was granted, not from what was asked for: a kernel that refuses once refuses again.
+  // Computed from the size that was granted: a kernel that refused a size would refuse it again.
   const std::uint32_t granted = a->slots.load(std::memory_order_relaxed);  // relaxed: grow lock
   c.next_slots = std::min(granted * 2, slots_within(arena_bytes_max, reserve, slots_max()));
   return a;

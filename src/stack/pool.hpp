@@ -1,10 +1,10 @@
-// pool.hpp: all the stacks of the process that no processor has at hand.
+// pool.hpp: the free stacks of the process that are in no processor's cache.
 //
 // Free stacks of a size class wait in four lists, by how much of them is likely to be in the cache
 // and in memory, and are taken from the first that has any:
 //
 //   young     put back since the last tick of the pool's clock
-//   aged      put back in the tick before; nobody has wanted them for at least a tick
+//   aged      put back in the tick before; not used for at least a tick
 //   retiring  idle for longer; their pages are being given back
 //   cold      without pages: given back, or cut from an arena and never used
 //
@@ -14,20 +14,19 @@
 // When the lists of a class are empty a batch of new stacks is cut from an arena. Batches and
 // arenas start small and double, so that a small program stays small and a million stacks need few
 // system calls and fewer than a hundred mappings. Stacks of 8 MiB and more that are not the default
-// have a mapping each, and are unmapped when a few are free already: address space, too, is finite.
+// have a mapping each, and are unmapped when a few are free already, to save address space.
 //
 // Locks, in the order of their rank:
-//   grow_lock_  arenas, guards: whoever makes new stacks. Held over system calls; those who find
-//               free stacks never wait for it.
+//   grow_lock_  arenas, guards: for making new stacks. Held over system calls. A thread that finds
+//               a free stack never waits for this lock.
 //   list_lock_  the free lists. Held for a few instructions per stack.
 //
 // Invariants:
 //   I1  A stack is in exactly one place: one free list, one processor's cache, or one goroutine.
 //   I2  A stack in a list has its guard, or never will: guards are installed before it is first
 //       handed out, and giving pages back leaves them alone.
-//   I3  A rotation happens only when nothing is retiring, so each stack that retires has lain in
-//   the
-//       pool for a whole tick.
+//   I3  A rotation happens only when nothing is retiring, so each stack that retires has been in
+//       the pool for a whole tick.
 #pragma once
 
 #include "base/env.hpp"
@@ -89,7 +88,7 @@ struct statistics {
 
 class pool {
  public:
-  // How many stacks one give_back() relieves at most: about a millisecond's work.
+  // How many stacks one give_back() handles at most: about a millisecond's work.
   static constexpr std::size_t give_back_max = 1024;
 
   // The destructor is trivial: the process's pool outlives everything. Tests call unmap_all().
@@ -108,8 +107,8 @@ class pool {
   // Gives `n` stacks back, of any classes. The last one is the first to be taken again.
   void put(extent* const* in, std::size_t n) noexcept;
 
-  // Takes the pages of stacks that have lain here for at least `idle_ns` and at most twice that, as
-  // far as calls come often enough. `now_ns` is any clock that does not go back. One caller at a
+  // Gives back the pages of stacks that have been here for at least `idle_ns` and, if calls come
+  // often enough, at most twice that. `now_ns` is any clock that does not go back. One caller at a
   // time. Returns: how many stacks; give_back_max means that there are more, so call again soon.
   std::size_t give_back(std::int64_t now_ns, std::int64_t idle_ns) noexcept;
 

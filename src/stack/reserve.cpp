@@ -31,7 +31,8 @@ std::uint8_t class_of(std::size_t bytes, std::size_t default_bytes) noexcept {
   WEFT_CHECK(bytes <= reserve_max);
   if (bytes == 0) return default_class;
   const std::size_t power = std::bit_ceil(std::max({bytes, reserve_min, page_bytes()}));
-  // The default class also serves what would be rounded up to or past it: its stacks are at hand.
+  // The default class also serves requests that would be rounded up to its size or more, because
+  // its stacks are in the processors' caches.
   if (bytes <= default_bytes && power >= default_bytes) return default_class;
   return static_cast<std::uint8_t>(std::countr_zero(power) - std::countr_zero(reserve_min));
 }

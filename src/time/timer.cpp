@@ -2,20 +2,22 @@
 //
 // A timer is armed in one heap at most; `lock_` keeps stops and resets apart.
 //
-//   stop    disarm; then no value comes any more. Take back the one in the channel.
-//   reset   stop, and arm again.
-//   fire    offer the time to the channel, which has room for one value: a tick that finds it full
-//           is dropped. Or start a goroutine that calls the function.
+//   stop    disarms the timer, so that no further value comes, and removes a value that is in the
+//           channel.
+//   reset   stops the timer and arms it again.
+//   fire    sends the time to the channel, which has room for one value; a tick that finds the
+//           channel full is dropped. Or starts a goroutine that calls the function.
 //
-// Who keeps a timer. One with a channel is there to be heard: it has a reference for each handle,
-// and one for all handles on its channel together. With the last of them it is disarmed and freed,
-// for its channel cannot be read any more. One with a function has a reference of its own while it
-// is armed, which goes to the goroutine that calls. So nothing is freed by what fires: that runs
-// under the heap's lock, inside the runtime.
+// Lifetime. A timer with a channel has a reference for each handle on the timer, and one for all
+// handles on its channel together. When the last of them goes, the timer is disarmed and freed,
+// because its channel cannot be read any more. A timer with a function also has a reference of its
+// own while it is armed; firing passes this reference to the goroutine that calls the function. So
+// firing never frees anything: it runs under the heap's lock, inside the runtime.
 //
-// A goroutine takes memory, and at its time there may be none. Then the timer waits in overdue_ for
-// the attendant, a goroutine that was prepared before, of which there is one for all timers; it
-// starts the others as soon as it can.
+// Starting a goroutine takes memory, and when a timer fires there may be none. Then the timer is
+// put into the list overdue_ for the attendant. The attendant is a goroutine that was prepared
+// earlier, one for all timers. It starts the goroutines of overdue timers as soon as there is
+// memory.
 //
 //     fire                              the attendant, when it has started all
 //     push the timer to overdue_        attendant_ = the next one
@@ -25,9 +27,9 @@
 // Locks: lock_, then the heap's. What fires takes the channel's, never lock_.
 //
 // Memory order:
-//   [T1] store-then-load between fire and the attendant, as above: seq_cst, so that one of them
-//        sees the other; and the attendant that takes a timer from overdue_ sees what was done with
-//        it.
+//   [T1] store-then-load between fire and the attendant, as drawn above. Both are seq_cst, so that
+//        at least one side sees the other. An attendant that takes a timer from overdue_ also sees
+//        what was written to the timer before.
 #include <weft/time.hpp>
 
 #include "base/check.hpp"
@@ -64,7 +66,7 @@ class timer_core final : public sched::timer, public chan_owner {
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   // In user mode only.
   void release() noexcept {
-    // acq_rel: the last one sees what all others did.
+    // acq_rel: the last owner sees what all others did.
     if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     if (channel_ == nullptr || silence()) delete this;
   }
@@ -76,8 +78,8 @@ class timer_core final : public sched::timer, public chan_owner {
   }
   void channel_dropped() noexcept override { release(); }
 
-  // Both at one instant, also beside each other. Return: whether it had not fired, or nobody had
-  // received what it sent.
+  // Each of the two takes effect at one instant, also when several threads call them. Return:
+  // whether the timer had not fired, or its value had not been received.
   bool stop() { return change(false, 0, 0); }
   bool reset(std::int64_t delay_ns, std::int64_t period) { return change(true, delay_ns, period); }
   void start(std::int64_t delay_ns, std::int64_t period) { (void)change(true, delay_ns, period); }
@@ -99,8 +101,8 @@ class timer_core final : public sched::timer, public chan_owner {
            (!process_exits() || static_cast<const timer_core*>(t)->function_->is_heard());
   }
 
-  // Whether its function is still to be called: what was set before the process began to exit is
-  // not, for the objects that it uses may have been destroyed.
+  // Whether the function is still to be called. If the timer was set before the process began to
+  // exit, it is not, because the objects that the function uses may have been destroyed.
   static bool may_call(const sched::timer* t) noexcept {
     const auto* const self = static_cast<const timer_core*>(t);
     return !process_exits() || self->exits_ || self->function_->may_outlive_statics();
@@ -116,13 +118,13 @@ class timer_core final : public sched::timer, public chan_owner {
     static_cast<timer_core*>(t)->channel_->offer_inside(&now);
   }
 
-  // The same. The timer's own reference goes to the goroutine.
+  // Runs under the heap's lock, too. Passes the timer's own reference to the goroutine.
   static void fire_function(sched::timer* t) noexcept {
     auto* const self = static_cast<timer_core*>(t);
     if (!may_call(self)) {
       self->push_overdue();  // for good
     } else if (!self->function_->claim()) {
-      // Its owner (a context) is being destroyed, and about to stop it.
+      // The owner of the timer, a context, is being destroyed and about to stop the timer.
       [[maybe_unused]] const std::uint32_t before =
           self->references_.fetch_sub(1, std::memory_order_acq_rel);
       WEFT_ASSERT(before > 1);
@@ -199,12 +201,12 @@ class timer_core final : public sched::timer, public chan_owner {
     commit_start(g, &invoke_in_place<call_task>);
   }
 
-  // Throws: std::system_error if there is no memory for it.
+  // Throws: std::system_error if there is no memory for the attendant.
   static void prepare_attendant() {
     if (has_attendant_.load(std::memory_order_relaxed)) return;
     goroutine* const g = begin_start(start_as::child);
     ::new (task_storage(g)) attend_task(attendance{});
-    // relaxed: what it stands for is ordered by attendant_.
+    // relaxed: attendant_ orders what this flag announces.
     if (has_attendant_.exchange(true, std::memory_order_relaxed)) return abort_start(g);
     attendant_.store(g, std::memory_order_seq_cst);                   // [T1]
     if (overdue_.load(std::memory_order_seq_cst) == nullptr) return;  // [T1]
@@ -227,7 +229,7 @@ class timer_core final : public sched::timer, public chan_owner {
     const bool calls = function_ != nullptr;
     if (starts && calls && !simulated_) prepare_attendant();
     if (starts) {
-      // What was done before is seen by whoever it wakes.
+      // The goroutine that the timer wakes sees what was done before this.
       observe(touch::release, ordered_by, "start timer");
       if (calls) retain();
     } else {
@@ -251,11 +253,11 @@ class timer_core final : public sched::timer, public chan_owner {
     return was_armed || had_value;
   }
 
-  // No handle is left, on it or on its channel. Returns: whether it may be freed.
+  // No handle is left on the timer or its channel. Returns: whether the timer may be freed.
   bool silence() noexcept {
     if (sched::is_forked_child()) return false;  // there is no runtime, and nothing fires
     if (simulated_) {
-      // The heap may have gone with its simulation, which has taken everything out of it before.
+      // The heap may be gone, together with its simulation, which has emptied the heap before.
       if (place == 0) return true;
       if (sched::this_simulation() == nullptr) return false;  // the simulation goes on elsewhere
     }
@@ -266,7 +268,7 @@ class timer_core final : public sched::timer, public chan_owner {
   }
 
   static constinit std::atomic<timer_core*> overdue_;   // [T1] linked by next_overdue_
-  static constinit std::atomic<goroutine*> attendant_;  // [T1] null: it runs, or there is none
+  static constinit std::atomic<goroutine*> attendant_;  // [T1] null: it runs or there is none
   static constinit std::atomic<bool> has_attendant_;
 
   const bool simulated_ = sched::this_simulation() != nullptr;  // its heap is of one

@@ -19,7 +19,7 @@ namespace weft::arch {
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 #endif
 
-// Parks. The caller goes on when somebody switches to `from`, perhaps on another thread.
+// Parks. The caller continues when a thread, perhaps another one, switches to `from`.
 [[gnu::always_inline]] inline void switch_context(context* from, context* to) noexcept {
   // A plain store is a release on x86-64, and it comes after the last use of the old stack. [C1]
   asm volatile(
