@@ -1,4 +1,4 @@
-// group.cpp: weft::group. It stands on contexts, so it is in their layer.
+// group.cpp: weft::group. A group uses contexts, so it is in their layer.
 #include <weft/group.hpp>
 
 #include <stdexcept>

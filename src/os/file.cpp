@@ -1,8 +1,8 @@
 // file.cpp: opening files, and the handle's shell around file_core.hpp.
 //
-// What a descriptor is decides how it is used: see file_core.hpp. Files that are opened here are
-// nobody else's, so what the poller can watch is made non-blocking; those that are adopted keep
-// their mode.
+// The kind of a descriptor decides how it is used: see file_core.hpp. A file that is opened here is
+// not shared, so it is made non-blocking if the poller can watch it. An adopted file keeps its
+// mode.
 #include <weft/os.hpp>
 
 #include "io/sigpipe.hpp"
@@ -24,11 +24,11 @@ using sched::poll_side;
 
 enum class origin : std::uint8_t { ours, adopted };
 
-// Whether the poller can watch it.
+// Whether the poller can watch this descriptor.
 bool can_poll(int fd, mode_t mode) noexcept {
   if (S_ISREG(mode) || S_ISDIR(mode) || S_ISBLK(mode)) return false;
   if (S_ISFIFO(mode) || S_ISSOCK(mode)) return true;
-  // Devices and what has no type at all: only the kernel knows.
+  // Devices, and descriptors without a type: only the kernel knows.
   const int scratch = ::epoll_create1(EPOLL_CLOEXEC);
   if (scratch < 0) return false;
   epoll_event event{};
@@ -38,7 +38,7 @@ bool can_poll(int fd, mode_t mode) noexcept {
   return can;
 }
 
-// Takes the ownership, also on failure.
+// Takes ownership of the descriptor, also on failure.
 expected<file> make(int fd, origin from) {
   io::ignore_sigpipe();
   struct stat about{};
@@ -58,7 +58,7 @@ expected<file> make(int fd, origin from) {
   if (blocks && from == origin::ours) ::fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   const auto kind =
       blocks && from == origin::adopted ? file_core::kind::blocking : file_core::kind::polled;
-  // A pipe of packets (O_DIRECT) gives one at a time.
+  // A pipe of packets (O_DIRECT) returns one packet at a time.
   const bool is_stream = S_ISFIFO(about.st_mode) && (flags & O_DIRECT) == 0;
   expected<io::descriptor_ptr> d = io::descriptor::adopt(
       fd, is_stream ? io::short_reads::mean_empty : io::short_reads::mean_nothing);
@@ -66,7 +66,7 @@ expected<file> make(int fd, origin from) {
   return file_access::make(new file_core(std::move(*d), kind));
 }
 
-// Calls something that cannot wait for long on an open descriptor. Returns: its result.
+// Calls `call`, which must not wait for long, if the file is open. Returns: its result.
 template <class F>
 expected<std::uint64_t> ask(file_core* c, F&& call) {
   if (c == nullptr) return io::closed_error();
@@ -111,7 +111,7 @@ expected<file> open(std::string_view path, int flags, unsigned mode) {
   int fd = -1;
   int error = 0;
   do {
-    const sched::short_call announced;  // of a FIFO it may take for ever
+    const sched::short_call announced;  // opening a FIFO may take for ever
     fd = ::open(name.c_str(), flags | O_CLOEXEC, mode);
     error = errno;
   } while (fd < 0 && error == EINTR);

@@ -1,23 +1,24 @@
 // file_core.cpp: reading and writing without a processor that waits.
 //
-// A read of a file on a disk is tried with RWF_NOWAIT, which takes what is in the kernel's memory
-// and never waits: nearly all reads end there, for the price of a plain pread, and nothing needs to
-// be announced. What is not there has to be waited for. A fast disk answers before another thread
-// could even be woken, so a few calls at a time are made here, announced as short; a slow one soon
-// has more of them than a few, and those go through the ring (ring.hpp) and cost no thread.
+// A read of a file on a disk is first tried with RWF_NOWAIT, which takes data from the kernel's
+// memory and never waits. Nearly all reads end there. They cost as much as a plain pread, and need
+// no announcement. Data that is not in memory has to be waited for. A fast disk answers before
+// another thread could even be woken. So a few calls at a time wait on their own thread, announced
+// as short. With a slow disk more than a few wait; the rest go through the ring (ring.hpp) and
+// occupy no thread.
 //
-// A write goes to the kernel's memory, too, in an announced call. fsync, and a pwrite with O_SYNC
-// or O_DIRECT, always wait for the disk: they go through the ring. docs/decisions/007-files.md has
-// the figures.
+// A write goes to the kernel's memory, in an announced call. fsync, and a pwrite with O_SYNC or
+// O_DIRECT, always wait for the disk: they go through the ring. docs/decisions/007-files.md has the
+// figures.
 //
-// The ring always gets a place in the file, never "where the file's position is": the kernel moves
-// that neither with O_DIRECT nor if a request is done in part and fails then (a disk that becomes
-// full), and who went on behind what was done would write over it.
+// Requests to the ring always name an offset and never use the file's own position. The kernel does
+// not move that position with O_DIRECT, nor if a request is done in part and then fails (the disk
+// becomes full). The next write would then overwrite the part that was done.
 //
-// A descriptor of the poller's that is not ours alone is left in the mode in which reads block:
-// O_NONBLOCK belongs to all processes that share it, and a shell whose terminal it is would see
-// its reads fail. So poll() is asked first. Somebody else may be faster at reading what is there;
-// the call then blocks, and is announced.
+// A descriptor that the poller can watch, but that other processes share, is left in blocking mode:
+// O_NONBLOCK belongs to all of them, and if a shell shared its terminal with us, the shell's reads
+// would fail. So poll() is asked before each call. Another process may still be faster at reading
+// the data. Then the call blocks, and because it is announced its processor is handed off.
 #include "os/file_core.hpp"
 
 #include "io/sigpipe.hpp"
@@ -38,7 +39,7 @@
 namespace weft::os {
 namespace {
 
-// What fits into a pipe that poll() calls writable, whoever else writes.
+// How much fits into a pipe for which poll() reports room.
 constexpr std::size_t pipe_room = 4096;
 
 std::unexpected<std::error_code> failure(std::int64_t negative) {
@@ -65,17 +66,17 @@ std::int64_t short_call(F&& call) {
   });
 }
 
-// When the process ends a goroutine that parks does not come back.
+// When the process ends, a goroutine that parks does not come back.
 bool can_use_ring() {
   return sched::this_machine() != nullptr &&
          !sched::the_scheduler.stopping.load(std::memory_order_relaxed) && has_ring();
 }
 
-// The ring could not, which does not mean that the kernel cannot: it has no thread to be had for
-// it, or does not wait for a file that was opened O_NONBLOCK.
+// Whether the ring failed although the system call itself may work: the kernel had no thread for
+// the request, or the ring does not wait for a file that was opened with O_NONBLOCK.
 bool is_refused(std::int64_t n) { return n == -EAGAIN || n == -ECANCELED; }
 
-// A place among the few calls that wait for a disk on a thread.
+// One of the few places for calls that wait for a disk on their own thread.
 class place {
  public:
   place() noexcept : is_taken_(count.fetch_add(1, std::memory_order_relaxed) < most) {
@@ -121,7 +122,8 @@ void file_core::end() noexcept {
   const int fd = fd_;
   const std::uint64_t w = word_.fetch_sub(one_call, std::memory_order_acq_rel) - one_call;  // [OF1]
   if (w == 0 || (w & closed) == 0 || w >= one_call) return;
-  // Without `dropped` the core may be gone by now. Once: after EINTR the number is free, too.
+  // If `dropped` is not set the core may be gone by now. close() is called only once, because the
+  // number is free even after EINTR.
   {
     const sched::short_call announced;
     (void)::close(fd);
@@ -134,7 +136,7 @@ std::error_code file_core::close() {
   const std::uint64_t w = word_.fetch_or(closed, std::memory_order_acq_rel);  // [OF1] [OF2]
   if ((w & closed) != 0) return errc::closed;
   if (w >= one_call) return {};  // the last call closes it
-  // The kernel lets go of the descriptor whatever close() says, EINTR included.
+  // The kernel frees the descriptor whatever close() returns, EINTR included.
   const sched::short_call announced;
   if (::close(fd_) == 0 || io::last_errno() == EINTR) return {};
   return io::last_error();
@@ -159,7 +161,7 @@ void file_core::drop() noexcept {
 std::int64_t file_core::read_now(std::span<std::byte> into, std::int64_t offset) noexcept {
   const iovec piece{into.data(), into.size()};
   const std::int64_t n = insist([&] { return ::preadv2(fd_, &piece, 1, offset, RWF_NOWAIT); });
-  // The file system or the kernel cannot, or a sandbox does not let us.
+  // The file system, the kernel or a sandbox does not support it.
   if (n == -EOPNOTSUPP || n == -ENOSYS || n == -EPERM) {
     tries_now_.store(false, std::memory_order_relaxed);
     return -EAGAIN;
@@ -177,7 +179,7 @@ std::int64_t file_core::read_patiently(std::span<std::byte> into, std::int64_t o
   if (kind_ != kind::disk) return on_thread();
   const place here;
   if (here || !can_use_ring()) return on_thread();
-  // read_lock() is held if it is the file's own position that is read at.
+  // read_lock() is held if the read uses the file's own position.
   const std::int64_t at = offset < 0 ? ::lseek(fd_, 0, SEEK_CUR) : offset;
   if (at < 0) return on_thread();
   const std::int64_t n = run_on_ring(
@@ -194,11 +196,11 @@ expected<std::size_t> file_core::read_plain(std::span<std::byte> into, std::int6
     const std::int64_t at = offset < 0 ? -1 : offset + static_cast<std::int64_t>(done);
     std::int64_t n = -EAGAIN;
     if (tries_now_.load(std::memory_order_relaxed)) n = read_now(rest, at);
-    // Some kernels (5.9, 5.10) say 0 where they mean EAGAIN.
+    // Some kernels (5.9, 5.10) return 0 instead of EAGAIN.
     if (n == -EAGAIN || n == 0) n = read_patiently(rest, at);
     if (n == -EINTR) continue;  // of the ring
     if (n < 0 && done == 0) return failure(n);
-    if (n <= 0) break;  // what has been read counts; the error comes again
+    if (n <= 0) break;  // what has been read counts; the next call returns the error
     done += static_cast<std::size_t>(n);
     if (kind_ != kind::disk) break;
   }
@@ -206,8 +208,8 @@ expected<std::size_t> file_core::read_plain(std::span<std::byte> into, std::int6
 }
 
 std::int64_t file_core::write_patiently(std::span<const std::byte> from, std::int64_t offset) {
-  // At the file's own position there is one write at a time; and with O_APPEND only the kernel
-  // knows where.
+  // Writes at the file's own position are made one at a time. With O_APPEND only the kernel knows
+  // the offset.
   if (kind_ == kind::disk && (traits_.is_synchronous || traits_.is_direct) && offset >= 0 &&
       can_use_ring()) {
     const std::int64_t n = run_on_ring({.what = operation::write,
@@ -253,7 +255,7 @@ std::error_code file_core::sync(syncs what) {
   }
   if (is_refused(n)) {
     do {
-      // errno is the thread's, and blocking() may come back on another one.
+      // errno belongs to the thread, and blocking() may return on another thread.
       n = blocking([&]() -> std::int64_t {
         const int result = data_only ? ::fdatasync(fd_) : ::fsync(fd_);
         return result < 0 ? -io::last_errno() : 0;

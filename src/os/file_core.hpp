@@ -1,18 +1,20 @@
 // file_core.hpp: what a file is behind its handle.
 //
-// Two kinds. What the poller can watch (pipes, FIFOs, terminals, sockets) is an io::descriptor,
-// which has its own locks and its own way to close. What it cannot, files on disks, is a plain
-// descriptor with a word that counts the calls in flight: close() marks it, and the last call to
-// leave closes the kernel's descriptor, so that its number is not used for another file meanwhile.
+// There are two kinds of files. A file that the poller can watch (pipe, FIFO, terminal, socket) is
+// an io::descriptor, which has its own locks and its own way to close. A file that the poller
+// cannot watch (on a disk) is a plain descriptor with a word that counts the calls in flight.
+// close() sets a mark in that word, and the last call to leave closes the kernel's descriptor. So
+// no other file gets the descriptor's number while a call is in flight.
 //
 // Invariants:
 //   I1  The kernel's descriptor is open while the word is not `closed` or counts a call.
 //   I2  No call is counted in a word that is `closed`; so its count reaches zero once.
-//   I3  Whoever sees the count at zero and both marks frees the core: the last call to leave, or
-//       the handle's destructor if none is in flight.
+//   I3  The core is freed by the thread that sees the count at zero and both marks: the last call
+//       to leave, or the handle's destructor if no call is in flight.
 //
 // Memory order:
-//   [OF1] a leaving call's release -> the acquire of who frees: all calls are over.
+//   [OF1] a leaving call's release -> the acquire of the thread that frees the core: all calls are
+//         over.
 //   [OF2] close's release -> is_open's acquire: what the closer did before.
 #pragma once
 
@@ -28,15 +30,15 @@ namespace weft::os {
 
 class file_core {
  public:
-  // Where a call on a disk may wait, and how a descriptor of the poller's has to be treated.
+  // What kind of file it is. This decides where calls wait.
   enum class kind : std::uint8_t {
     disk,      // regular files and block devices: reads are tried without waiting first
-    device,    // everything else the poller cannot watch
+    device,    // everything else that the poller cannot watch
     polled,    // non-blocking
-    blocking,  // the poller's too, but not ours alone: left in the mode that blocks
+    blocking,  // watched by the poller, but shared: left in blocking mode
   };
   struct traits {
-    bool is_direct = false;       // O_DIRECT: the kernel's memory is passed by
+    bool is_direct = false;       // O_DIRECT: bypasses the kernel's memory
     bool is_synchronous = false;  // O_SYNC, O_DSYNC: a write waits for the disk
   };
 
@@ -50,15 +52,15 @@ class file_core {
 
   int fd() const noexcept { return fd_; }
   kind what() const noexcept { return kind_; }
-  // Null for a plain one.
+  // Null for a plain descriptor.
   io::descriptor* polled() const noexcept { return descriptor_.get(); }
 
   std::error_code close();
   bool is_open() const noexcept;
-  // The handle is gone.
+  // To be called when the handle is gone.
   void drop() noexcept;
 
-  // A call on a plain descriptor. Empty if it is closed.
+  // One call in flight on a plain descriptor. Empty if the file is closed.
   class call {
    public:
     explicit call(file_core& c) noexcept : core_(c.begin() ? &c : nullptr) {}
@@ -82,7 +84,7 @@ class file_core {
   enum class syncs : std::uint8_t { everything, data };
   std::error_code sync(syncs what);
 
-  // Guards the position of a file on a disk; elsewhere, reads and writes have one each.
+  // Guards the position of a file on a disk. For other files, reads and writes have a lock each.
   mutex& read_lock() noexcept { return first_lock_; }
   mutex& write_lock() noexcept { return kind_ == kind::disk ? first_lock_ : second_lock_; }
 
@@ -94,7 +96,7 @@ class file_core {
   bool begin() noexcept;
   void end() noexcept;
 
-  // Returns: why nothing can be at that place.
+  // Returns: an error if that offset is not valid.
   std::error_code offset_error(std::uint64_t offset) const noexcept;
   // offset: -1: the file's position.
   expected<std::size_t> read_plain(std::span<std::byte> into, std::int64_t offset);

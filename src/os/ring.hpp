@@ -1,8 +1,8 @@
-// ring.hpp: operations on files that may take their time, done by io_uring.
+// ring.hpp: slow operations on files, done by io_uring.
 //
-// A goroutine that has an operation done parks until it is; neither its processor nor a thread
-// waits with it. Where the kernel or the build has no io_uring there is no ring, and callers make
-// blocking calls.
+// The goroutine parks until its operation is done, and neither a processor nor a thread waits with
+// it. If the kernel or the build has no io_uring, there is no ring, and callers make blocking
+// calls.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ struct ring_request {
   std::int64_t offset = 0;  // not negative: see file_core.cpp
 };
 
-// Whether there is a ring. The first call finds out.
+// Whether there is a ring. The first call tries to make it.
 bool has_ring();
 
-// Has it done. Requires: has_ring(); the caller is a goroutine (of the scheduler, not of a
-// simulation). Parks. Returns: what the system call would return, or an errno, negative.
+// Lets the ring do `r`. Requires: has_ring(); the caller is a goroutine (of the scheduler, not of a
+// simulation). Parks. Returns: what the system call would return, or a negative errno.
 std::int64_t run_on_ring(const ring_request& r);
 
 }  // namespace weft::os

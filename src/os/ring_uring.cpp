@@ -10,24 +10,26 @@
 //     is_rung.exchange(true) was false?  arrived: take all
 //       write the bell                   sleeps until something completes
 //
-// If the exchange finds true the service has not cleared it since, and takes the list after it
-// does. So under load one bell is rung for many requests. [RI1] is that pair; seq_cst on both
-// words.
+// If the exchange finds true, the service has not cleared is_rung yet, and will take the list after
+// it clears is_rung. So under load the bell is rung once for many requests. [RI1] is that pair;
+// both words are seq_cst.
 //
 //   [RI2] has_ring's release of `known` -> its acquire: the service has been started.
 //
-// Why a thread, and not whoever has a request. The kernel ties requests to the thread that submits
-// them: a thread that ends cancels its own; each has its own pool of kernel threads; and what is
-// left to do when a page has arrived is done in that thread, which is woken for it out of whatever
-// call it sleeps in (epoll_wait returns EINTR). Machines end, and sleep in calls of the user's. The
-// two wake-ups of threads, 60 us (docs/decisions/007), are little beside a slow disk, and what a
-// fast one has to do hardly ever gets here (file_core.cpp).
+// Why requests are not submitted by the thread that has them. The kernel ties requests to the
+// thread that submits them. It cancels them when that thread ends. It keeps a pool of kernel
+// threads for each submitting thread. When a page has arrived, it finishes the request in the
+// submitting thread, and interrupts the call in which that thread sleeps (epoll_wait returns
+// EINTR). But machines end, and they sleep in the user's calls. The service costs two wake-ups of
+// threads, 60 us (docs/decisions/007). That is little compared with a slow disk, and requests to a
+// fast disk rarely get here (file_core.cpp).
 //
-// What an operation uses stays valid until it is done, because its goroutine stays parked: nothing
-// cancels it. If the process ends first, stacks stay mapped until the kernel has torn the ring
-// down.
+// The memory of an operation stays valid until the operation is done, because its goroutine stays
+// parked and nothing cancels it. If the process ends first, stacks stay mapped until the kernel has
+// torn the ring down.
 //
-// The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
+// For the deadlock detector, service_waits counts the goroutines that wait here. It is decremented
+// after ready().
 #include "os/ring.hpp"
 #include "base/bell.hpp"
 #include "base/env.hpp"
@@ -51,11 +53,11 @@ namespace {
 constexpr unsigned submissions = 256;
 constexpr unsigned completions = 4096;
 constexpr unsigned in_flight_max = 2048;  // with room for all to complete, and for the bell
-// Kernel threads for what cannot be waited for otherwise: fsync. By default four per core, and a
-// journal commits as many at once as ask.
+// How many kernel threads wait for operations that have no asynchronous form, such as fsync. The
+// default is four per core; but a journal commits any number of fsyncs at once.
 constexpr unsigned workers_max = 64;
 
-// A request and who waits for it.
+// A request and the goroutine that waits for it.
 struct pending {
   ring_request request;
   sched::goroutine* who = nullptr;
@@ -65,7 +67,7 @@ struct pending {
 
 class service {
  public:
-  // Requires: the runtime has started. Returns: whether the kernel lets us.
+  // Requires: the runtime has started. Returns: false if the kernel refuses.
   bool start() {
     if (!make_ring()) return false;
     if (bell_.make(EFD_CLOEXEC) >= 0 && sched::start_service("weft-ring", &main) == 0) {
@@ -84,7 +86,7 @@ class service {
   std::int64_t run(const ring_request& r) {
     pending p{.request = r};
     p.who = detail::prepare_park(detail::wait_reason::io);
-    // relaxed: whoever looks for a deadlock sees this thread asleep after it.
+    // relaxed: the deadlock detector sees this thread asleep after it.
     sched::the_scheduler.service_waits.fetch_add(1, std::memory_order_relaxed);
     p.next = arrived_.load(std::memory_order_relaxed);  // re-checked by the exchange
     while (!arrived_.compare_exchange_weak(p.next, &p, std::memory_order_seq_cst,  // [RI1]
@@ -100,10 +102,10 @@ class service {
     io_uring_params params{};
     params.flags = IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
     params.cq_entries = completions;
-    // ENOSYS, EPERM: no such thing here.
+    // ENOSYS, EPERM: there is no io_uring here.
     if (::io_uring_queue_init_params(submissions, &ring_, &params) != 0) return false;
-    // The kernel that has the first has read and write, too: 5.6. A sandbox may have one of the
-    // system calls and not the other.
+    // A kernel that has the first operation also has read and write: 5.6. A sandbox may allow one
+    // of the system calls and not the other.
     if ((params.features & IORING_FEAT_RW_CUR_POS) != 0 &&
         (params.features & IORING_FEAT_NODROP) != 0 &&
         ::syscall(SYS_io_uring_enter, ring_.ring_fd, 0, 0, 0, nullptr, 0) == 0) {
@@ -116,7 +118,7 @@ class service {
   static void* main(void*);
 
   [[noreturn]] void serve() {
-    unsigned limits[2] = {workers_max, 0};  // a kernel before 5.15 keeps its own
+    unsigned limits[2] = {workers_max, 0};  // kernels before 5.15 keep their own
     (void)::io_uring_register_iowq_max_workers(&ring_, limits);
     listen();
     while (!is_refused_) {
@@ -136,7 +138,7 @@ class service {
     ::io_uring_sqe_set_data(e, nullptr);
   }
 
-  // Returns: null if the kernel takes no more.
+  // Returns: null if the kernel accepts no more requests.
   io_uring_sqe* next_entry() {
     while (!is_refused_) {
       if (io_uring_sqe* const e = ::io_uring_get_sqe(&ring_)) return e;
@@ -145,8 +147,9 @@ class service {
     return nullptr;
   }
 
-  // What the kernel says of submissions. Interrupted, or short of memory: what has completed makes
-  // room. But a sandbox that the process has entered since does not change its mind.
+  // Handles an error of a submission. After an interruption or a shortage of memory, completed
+  // requests make room. But if a sandbox that the process has entered since refuses, it always
+  // will.
   bool note(int result) noexcept {
     if (result >= 0) return true;
     if (result == -EPERM || result == -EACCES || result == -ENOSYS) {
@@ -157,8 +160,8 @@ class service {
     return false;
   }
 
-  // There is no ring any more. What the kernel has not begun is sent back at once; what it has, it
-  // ends without being asked, for that needs no system call of that kind.
+  // The ring can no longer be used. Requests that the kernel has not begun are sent back at once.
+  // The kernel completes the others by itself, without a further system call for io_uring.
   [[noreturn]] void send_back_all() {
     is_there_.store(false, std::memory_order_relaxed);
     base::warn("io_uring is no longer allowed; files are read and written with system calls");
@@ -171,13 +174,13 @@ class service {
       reap();
       take_arrived();
       while (pending* const p = take_first()) complete(p, -ECANCELED);
-      // Those that come now saw the ring just before. The bell may be read by the kernel still.
+      // Requests that come now saw the ring just before. The kernel may still read the bell.
       const timespec nap{0, in_flight_ != 0 ? 1'000'000 : 100'000'000};
       (void)::nanosleep(&nap, nullptr);
     }
   }
 
-  // In the order in which they came.
+  // Takes the requests, in the order in which they came.
   void take_arrived() {
     is_rung_.store(false, std::memory_order_seq_cst);                         // [RI1]
     pending* newest = arrived_.exchange(nullptr, std::memory_order_seq_cst);  // [RI1]
@@ -242,7 +245,7 @@ class service {
     }
   }
 
-  // What was handed to the kernel came back.
+  // Handles a request that the kernel has completed.
   void answer(pending* p, int result) {
     if (p == nullptr) return listen();
     --in_flight_;
@@ -260,12 +263,12 @@ class service {
   std::atomic<pending*> arrived_{nullptr};  // [RI1] the newest first
   std::atomic<bool> is_rung_{false};        // [RI1]
   std::atomic<bool> is_there_{false};
-  // The service's own:
+  // Used by the service alone:
   std::uint64_t rung_ = 0;
   pending* first_ = nullptr;  // taken and not submitted
   pending* last_ = nullptr;
   unsigned in_flight_ = 0;
-  bool is_refused_ = false;  // the kernel takes no more
+  bool is_refused_ = false;  // the kernel accepts no more requests
 };
 
 // Never destroyed: its thread runs until the process has ended.
@@ -287,7 +290,7 @@ bool has_ring() {
     k = known.load(std::memory_order_relaxed);
     if (k == 0) {
       sched::ensure_started();  // which reads the environment
-      // valgrind does not see what the kernel writes by a ring.
+      // valgrind does not see what the kernel writes through a ring.
       const bool wanted = base::env().io_uring && !base::valgrind::is_here();
       k = wanted && the_service().start() ? 1 : 2;
       known.store(k, std::memory_order_release);  // [RI2]

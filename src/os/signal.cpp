@@ -1,35 +1,36 @@
 // signal.cpp: signals turned into messages.
 //
-// The handler may run on any thread, in the middle of anything, the runtime included. It sets a
-// bit, bumps a futex word and is done; it touches nothing else, and leaves errno alone. A service
-// thread wakes up, takes the lock and sends to whoever wants the signal. A thread and not a
-// goroutine, so that signals come through whatever the processors are busy with, and nobody's
-// goroutines are counted wrong.
+// The handler may run on any thread and interrupt any code, even the runtime. It only sets a flag
+// and bumps a futex word, and keeps errno. A service thread wakes up, takes the lock and sends the
+// signal to the channels that want it. The service is a thread and not a goroutine: so signals
+// arrive even if all processors are busy, and the service is not counted among the program's
+// goroutines.
 //
-// stop() promises two things: nothing is sent to the channel after it, and no signal gets lost on
-// the way. So it says that the signal is not wanted any more; waits for the handlers that may not
-// have seen that; delivers what these have recorded, itself, under the lock; and only then removes
-// the channel. A handler that does see it does what would have been done without us.
+// stop() promises that nothing is sent to the channel afterwards, and that no signal is lost. So it
+// does this, in order: it clears `wanted`; it waits for the handlers that may not have seen that;
+// it delivers what those handlers have recorded, itself, under the lock; and then it removes the
+// channel. A handler that sees `wanted` cleared does what the signal did before weft caught it.
 //
 //     handler                         stop, under the lock
 //     in_handlers += 1                wanted = false
 //     wanted? record : as before      in_handlers == 0?
 //     in_handlers -= 1                deliver what is recorded
 //
-// [SG1] is that pair: either the handler sees that it is not wanted, or stop sees the handler, and
-// what it has recorded after it. seq_cst on both words.
+// [SG1] is that pair: either the handler sees that the signal is not wanted, or stop sees the
+// handler in in_handlers, waits for it, and then sees what it recorded. Both words are seq_cst.
 //
 // [SG2] The handler records a signal, then bumps the bell; the service reads the bell, then takes
 // what is recorded, and sleeps only if the bell has not changed since. So no signal waits for the
 // next one.
 //
-// The handler blocks all signals while it runs, so that it is never paused (preempt.cpp): whoever
-// waits for it waits for a few instructions.
+// The handler blocks all signals while it runs, so it is never paused (preempt.cpp). So stop()
+// waits for a few instructions at most.
 //
-// Faults (SIGSEGV and its kind) are never ours, even if somebody wants the signal: only what others
-// have sent. The preemption signal has a handler already, which passes on what is not its own.
+// Faults (SIGSEGV and similar signals) are never delivered, even if a channel wants the signal;
+// signals of these numbers that a process has sent are. The preemption signal has a handler
+// already, which passes on the signals that are not its own.
 //
-// Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
+// Locks: `lock` of the registry; a weft::mutex, held for a few sends that never wait.
 #include "base/signal.hpp"
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"
@@ -63,29 +64,29 @@ using signal_set = std::bitset<signals_end>;
 
 constexpr std::size_t index(int s) noexcept { return static_cast<std::size_t>(s); }
 
-// What a signal did before.
+// What a signal did before weft caught it.
 struct disposition {
   std::atomic<void*> handler{nullptr};  // SIG_DFL, SIG_IGN, or either kind of function
   std::atomic<int> flags{0};
 };
 
-// The handler's: no constructor, no destructor; numbers and no bools, whose atomics are inlined
-// into a function that is not instrumented, too.
+// Used by the handler: no constructor, no destructor. Numbers and not bools, because their atomics
+// are inlined even into a function that is not instrumented.
 struct signal_state {
   std::atomic<std::uint32_t> wanted{0};    // [SG1] 1: yes; written under the lock
-  std::atomic<std::uint32_t> recorded{0};  // 1: it has come; the service takes it
+  std::atomic<std::uint32_t> recorded{0};  // 1: the signal has come; the service takes it
   disposition previous;                    // written before the handler is installed
 };
 constinit signal_state states[signals_end];
 constinit std::atomic<std::uint32_t> in_handlers{0};  // [SG1]
-constinit std::atomic<std::uint32_t> bell{0};         // futex: bumped for each that is recorded
+constinit std::atomic<std::uint32_t> bell{0};         // futex: bumped for each recorded signal
 
 bool stops_process(int s) noexcept { return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU; }
 bool does_nothing(int s) noexcept {
   return s == SIGCHLD || s == SIGURG || s == SIGWINCH || s == SIGCONT;
 }
 
-// As if we had not been here. In a handler that has blocked all signals.
+// Does what the signal did before weft caught it. Called in a handler that has blocked all signals.
 void act_as_before(int s, siginfo_t* info, void* ucontext) noexcept {
   // relaxed: written before this handler was installed.
   void* const handler = states[s].previous.handler.load(std::memory_order_relaxed);
@@ -107,7 +108,7 @@ void act_as_before(int s, siginfo_t* info, void* ucontext) noexcept {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   ::sigaction(s, &action, nullptr);
-  // A fault repeats itself; another signal comes when this handler has returned.
+  // A fault happens again by itself. Another signal is raised, and comes when this handler returns.
   if (!base::is_fault_signal(s) || info->si_code <= 0) ::raise(s);
 }
 
@@ -129,8 +130,8 @@ WEFT_NO_TSAN void on_signal(int s, siginfo_t* info, void* ucontext) {
 
 struct listener {
   chan<int> to;
-  std::optional<cancel_function> cancel = {};  // of notify_context: then there is no channel
-  std::uint64_t id = 0;                        // the same
+  std::optional<cancel_function> cancel = {};  // set by notify_context, which has no channel
+  std::uint64_t id = 0;                        // set by notify_context, too
   signal_set wants = {};
 };
 
@@ -150,11 +151,11 @@ registry& the_registry() {
 
 void cancel_with(const cancel_function& cancel, int s) {
   const std::exception_ptr cause = std::make_exception_ptr(signal_received(s));
-  // Code of others may be called: not here.
+  // cancel may call the user's code, which must not run on this thread.
   try {
     go([cancel, cause] { cancel(cause); });
   } catch (...) {
-    cancel(cause);  // there is no goroutine to be had
+    cancel(cause);  // no goroutine can be started
   }
 }
 
@@ -167,7 +168,7 @@ void deliver_locked(registry& r) {
       if (l.cancel) {
         cancel_with(*l.cancel, s);
       } else {
-        (void)l.to.try_send(int{s});  // full, or closed: it is lost
+        (void)l.to.try_send(int{s});  // if the channel is full or closed the signal is lost
       }
     }
   }
@@ -178,7 +179,7 @@ void* serve(void*) {
   for (;;) {
     const std::uint32_t rung = bell.load(std::memory_order_seq_cst);  // [SG2]
     {
-      // Not by lock(): a service that sleeps in weft would be counted twice (deadlock.cpp).
+      // Not lock(): a service that sleeps in weft would be counted twice (deadlock.cpp).
       while (!r.lock.try_lock()) base::yield_thread();
       const std::lock_guard hold(r.lock, std::adopt_lock);
       deliver_locked(r);
@@ -192,29 +193,30 @@ void* handler_of(const struct sigaction& a) noexcept {
                                         : reinterpret_cast<void*>(a.sa_handler);
 }
 
-// Catches a signal that nobody wanted until now.
+// Catches a signal that no listener has wanted until now.
 void catch_locked(registry& r, int s) {
   signal_state& state = states[s];
   state.wanted.store(1, std::memory_order_seq_cst);  // [SG1]
   if (sched::listen_to_preemption_signal(s, &on_signal)) return;
   struct sigaction before{};
   ::sigaction(s, nullptr, &before);
-  // Ours, if somebody who had put another in its place for a while has put it back: then what was
-  // there before us is known.
+  // If the handler is ours already, the program had replaced it for a while and then restored it.
+  // Then r.before is still right.
   if (handler_of(before) != reinterpret_cast<void*>(&on_signal)) {
     r.before[s] = before;
     state.previous.handler.store(handler_of(before), std::memory_order_relaxed);
     state.previous.flags.store(before.sa_flags, std::memory_order_relaxed);
   }
-  (void)base::install_handler(s, &on_signal, nullptr);  // it can be caught: checked()
+  (void)base::install_handler(s, &on_signal, nullptr);  // cannot fail: checked() has run
 }
 
-// Nobody wants it any more, nor is any handler about to record it.
+// Stops catching a signal that no listener wants any more. Requires: no handler is about to record
+// it.
 void release_locked(registry& r, int s) {
   if (sched::listen_to_preemption_signal(s, nullptr)) return;
   struct sigaction now{};
   ::sigaction(s, nullptr, &now);
-  if (handler_of(now) != reinterpret_cast<void*>(&on_signal)) return;  // somebody else's by now
+  if (handler_of(now) != reinterpret_cast<void*>(&on_signal)) return;  // not ours any more
   ::sigaction(s, &r.before[s], nullptr);
 }
 
@@ -254,7 +256,7 @@ signal_set checked(std::initializer_list<int> signals) {
   signal_set set;
   for (const int s : signals) {
     struct sigaction unused{};
-    // 32 and 33 are the C library's, which says so.
+    // The C library reserves 32 and 33, and sigaction refuses them.
     if (s < 1 || s >= signals_end || s == SIGKILL || s == SIGSTOP ||
         ::sigaction(s, nullptr, &unused) != 0) {
       throw std::invalid_argument("weft::os::notify: " + std::to_string(s) +
@@ -285,7 +287,7 @@ std::string name_of(int s) {
   return name != nullptr ? name : "signal " + std::to_string(s);
 }
 
-// Signals come from outside, which nothing in a simulation may.
+// Signals come from outside, and nothing from outside may enter a simulation.
 void require_outside(const char* what) {
   if (sched::this_simulation() == nullptr) return;
   throw std::logic_error(std::string(what) +

@@ -26,7 +26,7 @@ void barrier_core::finish() noexcept {
   sched::inside in;
   const std::uint64_t word = take_bit<seam>(word_, busy);  // [Y3]
   while (waiter* const w = queue_.pop_front()) released.add(*w);
-  // A store: nobody arrives (I1). The phase wraps around within the lower half.
+  // A store: no thread arrives meanwhile (I1). The phase wraps around within the lower half.
   const auto phase = static_cast<std::uint32_t>((word & ~busy) + one_phase);
   const std::uint64_t expected = expected_.load(std::memory_order_relaxed);     // ordered by [Y1]
   word_.store(phase | (expected << lacking_shift), std::memory_order_release);  // [Y2] [Y3] I3

@@ -1,4 +1,4 @@
-// latch.cpp: how a program dies that counts a latch down too often.
+// latch.cpp: ends a program that counts a latch down too often.
 #include <weft/latch.hpp>
 
 #include "base/fatal.hpp"

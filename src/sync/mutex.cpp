@@ -1,4 +1,4 @@
-// mutex.cpp: the slow ways of weft::mutex. The essay is in weft/detail/mutex_core.hpp.
+// mutex.cpp: the slow paths of weft::mutex. The essay is in weft/detail/mutex_core.hpp.
 #include <weft/detail/mutex_core.hpp>
 
 #include "base/fatal.hpp"
@@ -32,7 +32,8 @@ void die_of_unlock(const char* what) noexcept {
 }
 
 void die_of_destruction(const char* what) noexcept {
-  // When the process ends, static objects go while those who wait for them have been stopped.
+  // When the process ends, static objects are destroyed although goroutines that were stopped still
+  // wait for them.
   if (sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return;
   base::text message;
   message << "somebody waits for a " << what << " that is destroyed";

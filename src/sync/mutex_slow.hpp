@@ -1,4 +1,4 @@
-// mutex_slow.hpp: the slow ways of a mutex, for mutex.cpp and for the model test. The essay is in
+// mutex_slow.hpp: the slow paths of a mutex, for mutex.cpp and for the model test. The essay is in
 // weft/detail/mutex_core.hpp.
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace weft::detail {
 
-// How a mutex knows machines: see the one for the real seam, in mutex.cpp. Without biases: never.
+// How a mutex gets at machines, for its bias. This default has no biases; mutex.cpp specialises it
+// for the real seam.
 template <class Seam>
 struct bias_door {
   static constexpr bool biases = false;
@@ -19,7 +20,7 @@ struct bias_door {
 
 inline constexpr std::int64_t starved_ns = 1'000'000;
 
-// Waits, running, for the holder to be done. Returns: true with the lock.
+// Spins while the holder has the lock. Returns: true if the lock was taken.
 template <class Seam>
 bool basic_mutex<Seam>::spin() noexcept {
   for (int turn = 0; Seam::spin(turn); ++turn) {
@@ -35,7 +36,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
   if (spin()) return true;
   waiter self;
   self.primitive = this;
-  bool on_the_way = false;  // woken_ stands for this one
+  bool on_the_way = false;  // woken_ is set for this waiter
   for (;;) {
     typename Seam::inside in;
     std::uint32_t word = take_busy(in);  // [U2]
@@ -45,7 +46,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
       if ((word & locked) == 0) {
         if (parks) queue_.remove(self);
         if (queue_.empty()) starving_ = false;
-        // I2: this one is about to hold the lock.
+        // I2: this waiter is about to hold the lock.
         if (word_.compare_exchange_weak(word, locked | wake_if_due(), std::memory_order_acq_rel,
                                         std::memory_order_acquire)) {  // [U1] [U2]
           uses_left_ = bias_after_;
@@ -79,7 +80,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
       word = take_bit<Seam>(word_, busy);  // [U2]
       woken_ = false;
       if (queue_.empty()) starving_ = false;
-      // The lock is held, by this one: nobody else changes the word.
+      // This goroutine holds the lock, so no other thread changes the word.
       word_.store(locked | wake_if_due(), std::memory_order_release);  // [U2]
       again.leave();
       return true;
@@ -87,7 +88,8 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
   }
 }
 
-// Gets `busy`. Inside before and after, but perhaps not in between: on another machine then.
+// Takes `busy`. The caller is inside before and after, but may leave in between, and then be inside
+// on another machine.
 template <class Seam>
 std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
   std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
@@ -106,7 +108,8 @@ std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
   }
 }
 
-// The holder, which has found nobody in its way for a while.
+// Called by a holder that has met no other goroutine at this mutex for a while. May give its
+// machine the bias.
 template <class Seam>
 void basic_mutex<Seam>::consider_bias() noexcept {
   using door = bias_door<Seam>;
@@ -115,10 +118,10 @@ void basic_mutex<Seam>::consider_bias() noexcept {
     auto* m = door::here();
     if (m == nullptr) return;
     m = door::enter(m);
-    take_bit<Seam>(word_, busy);  // [U2] it is locked, so nobody else makes it biased
+    take_bit<Seam>(word_, busy);  // [U2] the mutex is locked, so no other thread makes it biased
     const bool alone = queue_.empty() && !woken_ && !starving_;
     if (alone && owner_.load(std::memory_order_relaxed) == m) {
-      // It will have to use it for longer next time.
+      // The next bias needs more uses.
       bias_after_ = std::min(bias_after_ * 4, last_bias);
       uses_left_ = bias_after_;
       held_ = true;
@@ -153,7 +156,7 @@ bool basic_mutex<Seam>::try_lock_biased() noexcept {
   return false;
 }
 
-// Returns: false if it has no privilege any more.
+// Returns: false if the mutex has no bias any more.
 template <class Seam>
 bool basic_mutex<Seam>::unlock_biased() noexcept {
   using door = bias_door<Seam>;
@@ -164,7 +167,7 @@ bool basic_mutex<Seam>::unlock_biased() noexcept {
       const bool mine = (word_.load(base::hot_load_order) & (biased | leaving)) == biased &&
                         owner_.load(std::memory_order_relaxed) == m && held_;
       if (mine) held_ = false;
-      door::leave(m);  // I3: whoever takes the privilege away waits for this
+      door::leave(m);  // I3: a revoker waits for this
       if (mine) return true;
     }
     revoke_bias();
@@ -210,7 +213,7 @@ void basic_mutex<Seam>::unlock_inside() noexcept {
     next = queue_.pop_front();
     woken_ = next != nullptr;
   }
-  // A store: while the lock is held nobody but the holder of `busy` changes the word.
+  // A store: while the lock is held, only the holder of `busy` changes the word.
   word_.store(after, std::memory_order_release);  // [U1] [U2] I3
   if (next != nullptr) Seam::ready_inside(next->who);
 }

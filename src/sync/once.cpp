@@ -1,4 +1,4 @@
-// once.cpp: who runs the function of a once_flag; the essay is in detail/once_core.hpp.
+// once.cpp: which caller runs the function of a once_flag; the essay is in detail/once_core.hpp.
 #include <weft/detail/once_core.hpp>
 
 #include "sched/inside.hpp"

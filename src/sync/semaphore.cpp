@@ -1,4 +1,4 @@
-// semaphore.cpp: the slow ways of counting_semaphore; its essay is in detail/semaphore_core.hpp.
+// semaphore.cpp: the slow paths of counting_semaphore; the essay is in detail/semaphore_core.hpp.
 #include <weft/detail/semaphore_core.hpp>
 
 #include "base/check.hpp"
@@ -6,7 +6,7 @@
 
 namespace weft::detail {
 
-// There was a permit, but somebody is still busy with the semaphore (I3).
+// Slow path when there was a permit, but another thread is still busy with the semaphore (I3).
 bool semaphore_core::try_acquire_slow() noexcept {
   sched::inside in;
   const std::uint64_t word = take_bit<seam>(word_, busy) & ~busy;  // [V2]

@@ -1,4 +1,4 @@
-// shared_mutex_slow.hpp: the slow ways of a shared_mutex, for shared_mutex.cpp and for the model
+// shared_mutex_slow.hpp: the slow paths of a shared_mutex, for shared_mutex.cpp and for the model
 // test. The essay is in weft/detail/shared_mutex_core.hpp.
 #pragma once
 
@@ -27,12 +27,12 @@ struct basic_shared_mutex<Seam>::slots {
   slot all[count];
 };
 
-// The center's word, taken apart, while its taker is busy with it.
+// The parts of the center's word, while one thread is busy with it.
 template <class Seam>
 struct basic_shared_mutex<Seam>::center {
   std::int64_t readers;
   bool writer;
-  bool open;  // the slots are
+  bool open;  // whether the slots are open
 
   explicit center(std::uint64_t word) noexcept
       : readers(static_cast<std::int64_t>(word) >> reader_shift),
@@ -88,7 +88,7 @@ void basic_shared_mutex<Seam>::admit_readers(center& c, wait_chain& admitted) no
   }
 }
 
-// Makes the first writer of the queue the owner. Returns: null if there is none.
+// Makes the first writer of the queue the owner. Returns: null if the queue is empty.
 template <class Seam>
 typename basic_shared_mutex<Seam>::waiter* basic_shared_mutex<Seam>::hand_over(center& c) noexcept {
   waiter* const w = writers_.pop_front();
@@ -116,10 +116,10 @@ template <class Seam>
 bool basic_shared_mutex<Seam>::lock_slow(patience limit) {
   waiter self;
   self.primitive = this;
-  bool on_the_way = false;  // woken_ stands for this one
+  bool on_the_way = false;  // woken_ is set for this waiter
   for (;;) {
     for (int turn = 0; Seam::spin(turn); ++turn) {
-      // relaxed: a look before what counts.
+      // relaxed: a look before the exchange that counts.
       if ((word_.load(std::memory_order_relaxed) & ~barred) == 0) break;
     }
     typename Seam::inside in;
@@ -180,7 +180,7 @@ bool basic_shared_mutex<Seam>::give_up_lock(void* argument) noexcept {
     m.writers_.remove(self);
     if (m.writers_.empty()) {
       m.starving_ = false;
-      // Readers that were held back for this one alone.
+      // Readers that were held back only because of this writer.
       if (!c.writer && !m.woken_) m.admit_readers(c, admitted);  // I5
     }
   }
@@ -287,7 +287,7 @@ void basic_shared_mutex<Seam>::unlock_shared() noexcept {
   center c = take();
   if (c.writer || (!c.open && c.readers == 0)) die_of_unlock("an unlocked shared_mutex");
   --c.readers;
-  // I5: with a writer on the way nobody else need be told.
+  // I5: if a woken writer is on its way, no other waiter need be woken.
   waiter* next = nullptr;
   if (!c.open && c.readers == 0 && !woken_) next = hand_over(c);
   let_go(c);
