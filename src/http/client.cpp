@@ -1,21 +1,22 @@
 // client.cpp: sends a request and reads its answer.
 //
-// A request is one write; the answer is read into one buffer and parsed as it comes. The context
-// ends a wait at once: a function of the context's sets a deadline in the past. It may come late,
-// when the answer is there already; so a connection is kept only if it was prevented.
+// A request is one write. The answer is read into one buffer and parsed as it comes. The end of the
+// context ends a wait at once: a function of ours, which the context calls, sets a deadline in the
+// past. It may run late, when the answer is complete already. So a connection is kept only if that
+// function was removed before it ran.
 //
-// A server may answer before it has read all of a request: it refuses the body, or sends back as
-// much as it gets. If we wrote on and did not read, each side could wait for the other for ever. So
-// a request that may not fit into the socket's buffer is written by a goroutine of its own (sender)
-// while the answer is read. When that is complete nobody needs the rest of the request, which is
-// not sent any more; the connection is not kept then.
+// A server may answer before it has read all of a request: it refuses the body, or sends each part
+// of the body back. If the client only wrote and did not read, each side could wait for the other
+// for ever. So a goroutine of its own (sender) writes a request that may not fit into the socket's
+// buffer, while the answer is read. When the answer is complete, the rest of the request is not
+// sent, and the connection is not kept.
 //
-// A connection that was kept may have been closed by its server meanwhile. Mostly that shows before
-// it is used again: then it is not used, nor is one on which something came while nothing was asked
-// (a 408, say), which answers nothing. But the server may close it while the request is on its
-// way, which shows only when no answer comes. Whether the request was carried out is not known
-// then, so only requests that may be repeated (idempotent ones, or those that carry an
-// Idempotency-Key) are repeated, on another connection; of others the caller gets the error.
+// The server may have closed a kept connection. Usually the client sees that before it uses the
+// connection again; then it takes another one. It does so, too, if bytes have come without a
+// request (a 408, say). But the server may also close the connection while the request is on its
+// way. Then no answer comes, and the client does not know whether the request was carried out. So
+// it repeats, on another connection, only requests that may be repeated: idempotent ones, or those
+// with an Idempotency-Key. For other requests the caller gets the error.
 #include "base/error_category.hpp"
 #include "http/input_buffer.hpp"
 #include "http/parser.hpp"
@@ -55,14 +56,15 @@ bool may_be_repeated(std::string_view method, const headers& fields) noexcept {
          fields.find("Idempotency-Key") != nullptr;
 }
 
-// How the connection is used, and where the body ends, is the client's business. An expectation
-// would have to be waited for.
+// Fields that callers must not set: the client decides how the connection is used and where the
+// body ends, and it does not wait for the answer to an expectation.
 bool is_clients_own(std::string_view name) noexcept {
   return equal_ignoring_case(name, "Connection") || equal_ignoring_case(name, "Expect") ||
          equal_ignoring_case(name, "Transfer-Encoding");
 }
 
-// The head of a request. Errors: invalid_argument for what would not arrive as it was meant.
+// Returns: the head of a request, or invalid_argument for a request that the server would
+// understand differently.
 expected<std::string> format_head(std::string_view method, const url& to, const headers& fields,
                                   std::size_t body_bytes, keep k) {
   if (!is_token(method) || method == "CONNECT") return error(std::errc::invalid_argument);
@@ -92,12 +94,12 @@ expected<std::string> format_head(std::string_view method, const url& to, const 
   return head;
 }
 
-// What became of a request on one connection.
+// The result of a request on one connection.
 struct outcome {
   expected<message> answer;
   bool got_some = false;  // of an answer
   bool reusable = false;
-  bool ends_with_stream = false;  // nothing else says that the answer is whole
+  bool ends_with_stream = false;  // only the end of the stream ends the answer
 };
 
 outcome failed(std::error_code why, bool got_some) { return {std::unexpected(why), got_some}; }
@@ -109,7 +111,7 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
   input_buffer in(options.header_bytes);
   bool got_some = false;
   bool ends_with_stream = false;
-  std::size_t interim_bytes = 0;  // of answers 1xx, before the one that counts
+  std::size_t interim_bytes = 0;  // of 1xx answers, before the final one
   for (;;) {
     bool begun = !in.empty();
     message m;
@@ -155,20 +157,21 @@ outcome read_answer(net::conn& c, std::string_view method, const client_options&
 
 using request_pieces = std::span<const std::span<const std::byte>>;
 
-// Whether a write failed for what the peer did, or because it was ended: then it may have answered.
+// Whether a write failed because of the peer, or because the read side ended it. Then an answer may
+// have come.
 bool is_no_fault_of_ours(std::error_code e) noexcept {
   return e == std::errc::connection_reset || e == std::errc::broken_pipe ||
          e == std::errc::timed_out;
 }
 
-// Writes a request for as long as it lives; what has not been sent then will not be.
+// Writes a request while this object lives. Its destructor stops the writing.
 class sender {
  public:
-  // result: is there when it is gone.
+  // result: set when this object is destroyed.
   sender(net::conn& c, request_pieces pieces, expected<std::size_t>& result) : conn_(c) {
     writing_.go([&c, pieces, &result] {
       result = c.write(pieces);
-      // Nobody answers half a request.
+      // No server answers half a request.
       if (!result && !is_no_fault_of_ours(result.error())) c.set_read_deadline(io::past);
     });
   }
@@ -197,13 +200,13 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
       try {
         const sender meanwhile(*c, pieces, sent);
         result = read_answer(*c, method, options);
-      } catch (const std::system_error& e) {  // no goroutine to be had
-        return failed(e.code(), true);        // and on no other connection either
+      } catch (const std::system_error& e) {  // no goroutine can be started
+        return failed(e.code(), true);        // and another connection would not help
       }
       if (!sent && !result.answer && !is_no_fault_of_ours(sent.error())) {
         return failed(sent.error(), true);
       }
-      // The write may have got the one error that tells the reader that its end is none.
+      // The write may have consumed the error that would tell the reader that the stream is broken.
       if (!sent && result.ends_with_stream && sent.error() == std::errc::connection_reset) {
         return failed(sent.error(), true);
       }
@@ -230,7 +233,7 @@ expected<std::shared_ptr<net::conn>> connect(const url& to, const context& ctx) 
   return std::make_shared<net::conn>(*std::move(c));
 }
 
-// Neither bytes nor an end have come.
+// Whether neither bytes nor the end of the stream have come.
 bool is_quiet(const net::conn& c) noexcept {
   char byte;
   return ::recv(c.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
@@ -257,7 +260,7 @@ class client::pool {
   const client_options& options() const noexcept { return options_; }
 
   std::shared_ptr<net::conn> take(const std::string& address) {
-    std::vector<idle> stale;  // closed without the lock
+    std::vector<idle> stale;  // closed after the lock is released
     const std::lock_guard hold(lock_);
     const auto found = idle_.find(address);
     if (found == idle_.end()) return nullptr;
@@ -265,7 +268,7 @@ class client::pool {
     std::shared_ptr<net::conn> c;
     const clock::time_point now = clock::now();
     while (!list.empty() && c == nullptr) {
-      idle& last = list.back();  // the one that waits for the shortest time
+      idle& last = list.back();  // the connection that has waited for the shortest time
       if (now - last.since < options_.idle && is_quiet(*last.conn)) {
         c = std::move(last.conn);
       } else {
@@ -295,7 +298,7 @@ class client::pool {
     clock::time_point since;
   };
 
-  // Of all servers, so that one that is asked no more keeps nothing.
+  // Checks the connections to all servers, so that those to unused servers are closed, too.
   void drop_stale(std::vector<idle>& gone) {
     const clock::time_point oldest = clock::now() - options_.idle;
     for (auto i = idle_.begin(); i != idle_.end();) {

@@ -1,38 +1,41 @@
 // connection.cpp: a server's connection: requests come in, one after the other.
 //
 // The loop reads what there is into one buffer, lets the parser find a request in it, calls the
-// handler and sends the answer: a request costs one read and one write. Of requests that come
-// together (pipelining) each answer goes out by itself, for nobody knows how long the next handler
-// takes.
+// handler and sends the answer: a request costs one read and one write. If requests come together
+// (pipelining), each answer is still sent by itself, because the next handler may take long.
 //
-// Time. A peer has three clocks, one at a time: until a request begins (idle; for the first one no
-// longer than read), until its header is complete (read, from the first byte), and for its body.
-// That has read at first, and each byte adds what body_rate allows for it, but there is never more
-// than read ahead: bytes that came quickly buy no silence later. Setting a deadline is cheap but
-// not free, so the first is set anew only when an eighth of it has gone.
+// Time limits. One of three applies at a time. Until a request begins: `idle`; for the first
+// request, no longer than `read`. Until its header is complete: `read`, from the first byte. For
+// its body: `read` at first, and each byte adds the time that body_rate allows for it; but never
+// more than `read` from now, so that bytes which came quickly do not allow a long silence later.
+// Setting a deadline takes some time, so the idle deadline is set anew only when an eighth of it
+// has passed.
 //
-// Stopping. The server changes the phase and then tells each connection (notice). One that waits
-// for a request is woken by a deadline in the past; one that is about to wait sees the phase:
+// Stopping. The server changes the phase and then tells each connection (notice). A connection that
+// waits for a request is woken by a deadline in the past. One that is about to wait sees the phase:
 //
 //   [HT1]  connection              server
 //          idle_ = true            phase = stopping
 //          reads phase             reads idle_, and if so: deadline in the past
 //
-//   Both are sequentially consistent, so one of the two sees the other. A deadline that comes when
-//   the request has begun after all is taken back: the connection knows its own. In the phase
-//   `over` it is not, and whoever sets a deadline looks at the phase after that.
+//   All four are sequentially consistent, so at least one side sees the other. If the deadline in
+//   the past comes when a request has begun after all, the connection sets its own deadline again.
+//   In the phase `over` it does not: there every setter of a deadline looks at the phase
+//   afterwards.
 //
-// Watching. Nobody reads while a handler runs, so nobody would see the client go. A handler that
-// wants to know (while_connected) gets a goroutine that waits for the end of the stream and reads
-// nothing. It has the reading side for itself, so it is paused for each read of a body; that is the
-// price of its costing nothing to those who do not ask. A stop that takes the connection for an
-// idle one ends the watch, too; then the request's context does what is left to do, after `drain`.
+// Watching. The connection does not read while a handler runs, so it would not notice that the
+// client goes away. A handler that wants to know (while_connected) gets a goroutine that waits for
+// the end of the stream and reads nothing. That goroutine occupies the reading side, so it is
+// paused for each read of a body; in return, requests that do not ask for it cost nothing more. If
+// a stop takes the connection for an idle one, the deadline in the past also ends the watch. Then
+// only the request's own context, which ends after `drain`, tells the handler to stop.
 //
-// Errors. A request that is not one is answered (refuse) and ends the connection. As its peer may
-// be sending still, the answer would be lost to a reset if we just closed; so we say that we are
-// done and read on for a while (linger). An exception of the handler's is a 500 for the client, who
-// is not told more; the program is, by on_error or a line on stderr. A line has the client's text
-// in it, so it is cut, and nothing in it can move a terminal's cursor or begin another line.
+// Errors. A malformed request is answered (refuse) and ends the connection. The peer may still be
+// sending. If the server just closed the connection, a reset would destroy the answer. So it closes
+// only its sending side, and reads on for a while (linger). An exception of a handler is a 500 for
+// the client, with no details; the program learns the details by on_error or a line on stderr. That
+// line contains text from the client. So the text is cut, and characters that could move a
+// terminal's cursor or begin another line are replaced.
 #include "http/connection.hpp"
 
 #include "base/fatal.hpp"
@@ -56,9 +59,9 @@ using std::chrono::seconds;
 
 constexpr auto linger_time = seconds(1);
 constexpr std::size_t linger_bytes = std::size_t{256} << 10;
-constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of a body nobody read
+constexpr std::size_t skipped_bytes = std::size_t{256} << 10;  // of an unread body
 constexpr std::size_t kept_bytes = std::size_t{64} << 10;      // of a string, for the next request
-constexpr std::size_t kept_idle_bytes = std::size_t{4} << 10;  // the same, while there is none
+constexpr std::size_t kept_idle_bytes = std::size_t{4} << 10;  // while no request is in progress
 constexpr std::size_t shown_method_bytes = 20;                 // in a line on stderr
 constexpr std::size_t shown_target_bytes = 200;
 constexpr std::size_t shown_what_bytes = 600;
@@ -69,7 +72,7 @@ clock::time_point later(clock::time_point now, clock::duration d) noexcept {
   return d <= d.zero() || d > for_ever ? clock::time_point() : now + d;
 }
 
-// Of two limits, each of which may be none.
+// Returns: the smaller of two limits, each of which may be none.
 clock::duration shorter(clock::duration a, clock::duration b) noexcept {
   if (a <= a.zero() || b <= b.zero()) return std::max(a, b);
   return std::min(a, b);
@@ -132,7 +135,7 @@ bool connection::answer_one() {
   if (service_.whole && !parser_.is_done() && !read_whole_body()) return false;
   if (!call_handler()) return false;
   if (!parser_.is_done() && keep_alive_ && !skip_body()) keep_alive_ = false;
-  // It may have sent more than it gets answers for.
+  // The peer may have sent more requests than it gets answers for.
   if (!parser_.is_done() || (!keep_alive_ && parser_.wants_keep_alive())) linger_ = true;
   return keep_alive_ && !output_error_;
 }
@@ -183,7 +186,7 @@ bool connection::fill(waiting_for what) {
     refresh_now();
     const clock::time_point until = body_deadline();
     if (until != read_deadline_) arm_read(until);
-    // What is left of the body, roughly: the parser has bounded it.
+    // Roughly what is left of the body; the parser has bounded it.
     if (parser_.is_chunked() || parser_.content_length() > 4 * wanted) {
       wanted = input_buffer::large_bytes;
     }
@@ -200,7 +203,7 @@ bool connection::fill(waiting_for what) {
       if (phase() != service::phase::serving) return false;
     }
     const expected<std::size_t> n = stream_.read(space);
-    // relaxed: whoever still sees it set does what can be taken back.
+    // relaxed: a server that still sees idle_ set only sets a deadline, which is taken back.
     if (what == waiting_for::request) idle_.store(false, std::memory_order_relaxed);
     if (n && *n != 0) {
       in_.fill(*n);
@@ -209,7 +212,7 @@ bool connection::fill(waiting_for what) {
     const bool timed_out = !n && n.error() == errc::timed_out;
     if (timed_out && what != waiting_for::request && phase() == service::phase::stopping &&
         (read_deadline_ == clock::time_point() || clock::now() < read_deadline_)) {
-      arm_read(read_deadline_);  // the other one was meant for an idle connection
+      arm_read(read_deadline_);  // the deadline in the past was meant for an idle connection
       continue;
     }
     input_error_ = n ? std::make_error_code(std::errc::connection_reset) : n.error();
@@ -276,7 +279,7 @@ expected<std::string_view> connection::read_body() {
     if (watch_ == nullptr) continue;
     try {
       begin_watch();
-    } catch (const std::system_error& e) {  // no goroutine to be had
+    } catch (const std::system_error& e) {  // no goroutine can be started
       input_status_ = 503;
       input_error_ = e.code();
     }
@@ -301,15 +304,15 @@ bool connection::read_whole_body() {
   }
 }
 
-// Whether the rest of the body is worth reading. The answer says so, before it has been read: so
-// never if only its end says how long it is.
+// Whether the rest of the body is to be read, to get to the next request. The answer announces that
+// before the rest is read. So the length must be known: a chunked body is never read.
 bool connection::may_skip_body() const noexcept {
-  if (continue_wanted_) return false;  // it will not be sent, or will: nobody knows
+  if (continue_wanted_) return false;  // the client may or may not send the body
   if (parser_.is_chunked()) return false;
   return parser_.content_length() <= body_bytes_read_ + skipped_bytes;
 }
 
-// Of a body that the handler was not interested in: to get to the next request.
+// Reads the rest of a body that the handler has not read, to get to the next request.
 bool connection::skip_body() {
   if (!may_skip_body()) return false;
   for (;;) {
@@ -371,7 +374,7 @@ bool connection::call_handler() {
       return true;
     }
   } catch (const abi::__forced_unwind&) {
-    if (framing_ != framing::open) stream_.break_off();  // as below, and nothing that waits
+    if (framing_ != framing::open) stream_.break_off();  // as below, but without waiting
     throw;                                               // the goroutine ends
   } catch (...) {
     thrown = std::current_exception();

@@ -1,7 +1,7 @@
 // connection.hpp: one connection of the server, from its first request to its end.
 //
-// A connection belongs to one goroutine, which runs it; only the members under "Others" may be
-// called by another one. connection.cpp has what comes in, response.cpp what goes out.
+// A connection belongs to the goroutine that runs it. Other goroutines may call only the members
+// under "Others". connection.cpp has the part that reads, response.cpp the part that writes.
 #pragma once
 
 #include "http/date.hpp"
@@ -25,12 +25,12 @@
 
 namespace weft::http::detail {
 
-// What all connections of a server share.
+// The state that all connections of a server share.
 struct service {
   enum class phase : std::uint8_t {
     serving,
     stopping,  // no new requests
-    over,      // nobody waits for peers any more
+    over,      // no wait for a peer goes on
   };
 
   handler whole;               // or
@@ -49,10 +49,10 @@ class connection {
   // Answers requests until the connection is to be closed. Parks.
   void run();
 
-  // Others. When the service's phase has changed.
+  // Others. To be called when the service's phase has changed.
   void notice();
 
-  // For the handles of handlers.
+  // Called by the handler, through its response and body_reader.
   void set_status(int code);
   void set_field(std::string_view name, std::string_view value);
   void add_field(std::string_view name, std::string_view value);
@@ -63,11 +63,11 @@ class connection {
   context while_connected();
 
  private:
-  // How the body of the answer goes out.
+  // How the body of the answer is sent.
   enum class framing : std::uint8_t {
-    open,         // nothing has been sent: it is collected in body_
+    open,         // nothing has been sent; the body is collected in body_
     chunked,      // the head has been sent, from here on
-    counted,      // by the Content-Length that the handler gave: remaining_ are left
+    counted,      // with the handler's Content-Length; remaining_ bytes are left
     until_close,  // to an HTTP/1.0 client that knows no chunks
     none,         // HEAD, 204, 205, 304: what is written is dropped
   };
@@ -76,15 +76,16 @@ class connection {
 
   bool answer_one();
   found read_header();
-  // A forced unwind is caught as a reference to nothing.
+  // catch (...) also catches a forced unwinding, which has no exception object.
   __attribute__((noinline, no_sanitize("undefined"))) bool call_handler();
-  // Tells the program of an exception that left its handler. The same about a forced unwind.
+  // Tells the program that an exception left its handler. Handles a forced unwinding in the same
+  // way.
   __attribute__((noinline, no_sanitize("undefined"))) void report(std::exception_ptr thrown);
   bool read_whole_body();
   bool may_skip_body() const noexcept;
   bool skip_body();
-  // A goroutine that waits for the client to go away, because the handler asked for it. The stream
-  // is read only while it is paused.
+  // The goroutine that waits for the client to go away, if the handler asked for it. The stream is
+  // read only while this goroutine is paused.
   struct watch {
     explicit watch(const context& parent) : of_request(with_cancel(parent)) {}
     const cancellable of_request;
@@ -97,10 +98,10 @@ class connection {
   bool fill(waiting_for what);
   clock::time_point body_deadline();
   void linger();
-  // Ends it so that the peer sees it was no end.
+  // Resets the connection, so that the peer sees that the answer is incomplete.
   void break_off();
 
-  // What the server answers by itself, instead of the handler; the last answer.
+  // Sends an answer of the server itself instead of the handler's. No further answer follows.
   void refuse(int status);
   void begin_answer();
   void begin_pieces();
@@ -114,7 +115,7 @@ class connection {
   bool send_pending();
   std::error_code send_file(os::file& from, std::uint64_t count);
 
-  // Deadlines, kept from being set more often than it takes.
+  // Deadlines. These functions avoid setting a deadline when the one in force will do.
   void refresh_now() noexcept { now_ = clock::now(); }
   void arm_read(clock::time_point when);
   void arm_write();
@@ -134,12 +135,12 @@ class connection {
   request request_;
   std::size_t answered_ = 0;
   std::uint64_t body_bytes_read_ = 0;
-  std::uint64_t body_bytes_timed_ = 0;  // of body_bytes_read_: body_until_ knows of them
+  std::uint64_t body_bytes_timed_ = 0;  // how many of body_bytes_read_ are included in body_until_
   clock::time_point body_until_{};      // {}: no call has waited for the body yet
   clock::time_point given_{};           // when a streaming handler got its last piece
   bool continue_wanted_ = false;
-  int input_status_ = 0;         // what is to be answered to a request that cannot be read on, or 0
-  std::error_code input_error_;  // why it cannot
+  int input_status_ = 0;          // the answer to a request that cannot be read further, or 0
+  std::error_code input_error_;   // why the request cannot be read further
   std::unique_ptr<watch> watch_;  // null, mostly
 
   std::string out_;   // to be sent: heads, and whole small answers

@@ -1,9 +1,9 @@
 // headers.cpp: the list of header fields.
 //
-// A connection fills one list again and again. Strings that are not in use any more stay behind
-// size_, with their memory, so a request like the last one allocates nothing. What may stay is
-// bounded (kept_fields, kept_bytes): a client that sends long fields in ever other places would
-// otherwise make every one of them long.
+// A connection fills the same list for each request. Strings that are not in use stay behind size_,
+// with their memory, so that a request like the last one allocates nothing. The memory that stays
+// is bounded (kept_fields, kept_bytes): otherwise a client that sends a long field at another place
+// each time would make every string long.
 #include <weft/http.hpp>
 
 #include "http/text.hpp"
@@ -49,7 +49,7 @@ bool is_field_value(std::string_view text) noexcept {
     const std::uint64_t not_del = eight ^ (0x7f * each);
     const std::uint64_t below_blank = (eight - ' ' * each) & ~eight;
     const std::uint64_t is_del = (not_del - each) & ~not_del;
-    if (((below_blank | is_del) & high) != 0) break;  // or next to one that is
+    if (((below_blank | is_del) & high) != 0) break;  // this one or a neighbour
     text.remove_prefix(sizeof eight);
   }
   return std::all_of(text.begin(), text.end(), [](char c) {
@@ -99,7 +99,7 @@ std::size_t headers::erase(std::string_view name) {
   const std::string own(name);
   const auto first = fields_.begin();
   const auto last = first + static_cast<std::ptrdiff_t>(size_);
-  // Rotated away and not removed, to be used again.
+  // Rotated to the end and not removed, so that the memory is used again.
   auto kept = first;
   for (auto f = first; f != last; ++f) {
     if (equal_ignoring_case(f->name, own)) continue;

@@ -1,4 +1,4 @@
-// input_buffer.hpp: bytes that have been read and not yet been used, in one piece of memory.
+// input_buffer.hpp: bytes that have been read and not yet used, in one piece of memory.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ class input_buffer {
   void consume(std::size_t n) noexcept { begin_ += n; }
   void fill(std::size_t n) noexcept { end_ += n; }
 
-  // Returns: where to read to, empty if there are as many bytes as there may be. What view() and
-  // its parts showed may move.
+  // Returns: the free space to read into; empty if the buffer holds as many bytes as it may. What
+  // view() returned may move.
   std::span<char> space(std::size_t wanted = small_bytes) {
     if (empty()) {
       begin_ = end_ = 0;
@@ -40,7 +40,7 @@ class input_buffer {
     }
     return {bytes_.get() + end_, capacity_ - end_};
   }
-  // Gives back what a small message does not need. Requires: empty.
+  // Frees memory that a small message does not need. Requires: the buffer is empty.
   void shrink() noexcept {
     begin_ = end_ = 0;
     if (capacity_ <= small_bytes) return;

@@ -1,31 +1,33 @@
 // parser.cpp: Boost.Beast's parser, and where we differ from it.
 //
-// Beast finds lines, fields, chunks and numbers. On top of that we refuse what lets two parties on
-// one way disagree about where a message ends (request smuggling), or for whom it is:
+// Beast finds lines, fields, chunks and numbers. In addition we refuse messages about whose end, or
+// whose recipient, two parties on the way could disagree (request smuggling):
 //
-//   - a field of a request that goes on in the next line (obs-fold), which Beast joins. It shows in
-//     where the value lies: not right behind its name. In answers Beast may join them.
-//   - any Transfer-Encoding but "chunked", which Beast takes for no body at all, and every one in
-//     a request of HTTP/1.0. Beast itself refuses it beside a Content-Length, and two lengths that
-//     differ.
-//   - control characters in a chunk's extension, where Beast lets a quoted line end pass.
-//   - control characters in what waits for the rest of a line, and anything but a line end behind
-//     a chunk. Beast looks at these bytes only when the line or the header has ended, which a line
-//     feed alone does not do: the peer would wait, and so would we.
-//   - an HTTP/1.1 request without a Host, any request with two or with one that is no host, and
-//     targets that have none of RFC 9112's forms.
+//   - A field of a request that continues in the next line (obs-fold). Beast joins the lines. We
+//     see it from the place of the value, which is then not right behind the name. In answers Beast
+//     may join them.
+//   - Any Transfer-Encoding but "chunked", which Beast treats as no body at all; and every
+//     Transfer-Encoding in a request of HTTP/1.0. Beast itself refuses Transfer-Encoding beside a
+//     Content-Length, and two lengths that differ.
+//   - Control characters in a chunk's extension, where Beast accepts a quoted line end.
+//   - Control characters in the beginning of a line that is not complete yet, and anything but a
+//     line end behind a chunk. Beast looks at these bytes only when the line or the header has
+//     ended, and a line feed alone does not end it: the peer would wait for us, and we for the
+//     peer.
+//   - An HTTP/1.1 request without a Host; any request with two, or with an invalid one; and targets
+//     that have none of RFC 9112's forms.
 //
-// Some lines that Beast refuses are right, or common. A first line is mended and put into Beast
-// once more: a later minor version is taken for 1.1, and a status line may lack the blank behind
-// its number. Beast heeds Proxy-Connection, which means nothing: a value that Beast cannot read is
-// dropped, and whether the connection stays open is decided here, by Connection alone.
+// Some lines that Beast refuses are correct, or common. We mend such a first line and pass it to
+// Beast again: a later minor version is treated as 1.1, and a status line may lack the blank behind
+// its number. Beast obeys Proxy-Connection, which means nothing. So a value of it that Beast cannot
+// read is dropped, and this file decides by Connection alone whether the connection stays open.
 //
-// And what Beast does not bound: chunk headers. One of them, and a trailer, may be as long as a
-// header (the caller has a buffer of that size and no larger); on top of 16 bytes and two per byte
-// of its data all of them together may have excess_max. Trailers are checked and dropped.
+// Beast does not bound chunk headers. A chunk header, and a trailer, may be as long as a header
+// (the caller's buffer is not larger). A chunk header of 16 bytes plus two per byte of data is
+// free; what exceeds that may be excess_max in all. Trailers are checked and dropped.
 //
-// Beast's assertions are off: one of them (n >= 5, in parse_chunk_header) does not hold when the
-// last chunk comes in pieces, though the code is right then, too.
+// Beast's assertions are off. One of them (n >= 5, in parse_chunk_header) does not hold when the
+// last chunk comes in pieces, although the code is right in that case, too.
 #define BOOST_DISABLE_ASSERTS
 
 #include "http/parser.hpp"
@@ -62,7 +64,7 @@ bool is_version(std::string_view v) noexcept {
          digit(v[7]);
 }
 
-// Whether it can be lines, of which the last one has not ended yet.
+// Whether these bytes can be lines of which the last one has not ended yet.
 bool may_become_lines(std::string_view s) noexcept {
   for (;;) {
     const std::string_view line = s.substr(0, s.find('\r'));
@@ -74,7 +76,7 @@ bool may_become_lines(std::string_view s) noexcept {
   }
 }
 
-// What requests and answers have in common. Derived is told of the first line and the fields.
+// The common part of requests and answers. Calls Derived for the first line and for each field.
 template <bool is_request, class Derived>
 class parser : public beast::basic_parser<is_request> {
  public:
@@ -145,7 +147,7 @@ class parser : public beast::basic_parser<is_request> {
       if (p != value.data()) return refuse(400, ec);
     }
     if (got_header_) {
-      // Too late to say for whom the message is. Where it ends Beast lets no trailer say.
+      // A trailer comes too late to name the recipient, and Beast lets no trailer set the end.
       if (f == beast::field::host) refuse(400, ec);
       return;
     }
@@ -192,8 +194,8 @@ class parser : public beast::basic_parser<is_request> {
     return this->put(boost::asio::const_buffer(bytes.data(), bytes.size()), ec);
   }
 
-  // Takes the line that Beast has just refused if it is right nevertheless. Returns: its length, 0
-  // if it is wrong or has no end yet; ec says which.
+  // Accepts a line that Beast has just refused if the line is correct nevertheless. Returns: its
+  // length; or 0 if it is wrong or has no end yet, and ec tells which.
   std::size_t put_mended(std::string_view rest, error_code& ec) {
     std::string line(rest.substr(0, rest.find('\r')));
     const std::string_view end = rest.substr(line.size(), line_end.size());
@@ -228,9 +230,9 @@ class parser : public beast::basic_parser<is_request> {
         std::string_view last;
         for (const auto coding : list_of(value)) last = to_std(coding);
         if (!equal_ignoring_case(last, "chunked")) return refuse(400, ec);
-        // With something else below it we know where it ends, but not what it means.
+        // With another coding below "chunked" we know where the body ends, but not what it means.
         if (last.size() != value.size()) return refuse(501, ec);
-        // Who sends that in HTTP/1.0 does not know what it sends: the end may be elsewhere.
+        // A sender that uses this in HTTP/1.0 may mean another end.
         if (minor_version == 0) close_ = true;
         break;
       }
@@ -240,8 +242,8 @@ class parser : public beast::basic_parser<is_request> {
     self().next_field(f, name, value, ec);
   }
 
-  // The status that says what is wrong. `rest` is what has not been parsed; the first line may be
-  // in it, for once Beast waits it waits for the end of the header.
+  // Returns: the status that says what is wrong. `rest` is what has not been parsed. It may contain
+  // the first line, because when Beast waits it waits for the end of the header.
   int status_of(const error_code& ec, std::string_view rest) const noexcept {
     if (ec == beast::error::body_limit) return 413;
     if (ec != beast::error::header_limit) return 400;
@@ -252,15 +254,15 @@ class parser : public beast::basic_parser<is_request> {
 
   const parse_limits limits_;
   std::string_view piece_;
-  std::uint64_t chunk_bytes_ = 0;  // by the chunk header of this put
+  std::uint64_t chunk_bytes_ = 0;  // in the chunk header of this put
   std::uint64_t excess_ = 0;
   std::size_t header_bytes_ = 0;
-  std::size_t seen_ = 0;  // of the bytes that wait: they can become lines
+  std::size_t seen_ = 0;  // how many waiting bytes were checked: they can become lines
   int status_ = 0;        // why a field was refused
   bool got_first_line_ = false;
   bool got_header_ = false;
   bool has_length_ = false;
-  bool has_chunk_ = false;   // so a line end comes ahead of the next chunk header
+  bool has_chunk_ = false;   // then a line end comes before the next chunk header
   bool close_ = false;       // by Connection
   bool keep_alive_ = false;  // by Connection, too
 };
@@ -269,8 +271,8 @@ class parser_of_requests final : public parser<true, parser_of_requests> {
  public:
   parser_of_requests(parse_limits limits, request& into) : parser(limits), into_(into) {}
 
-  // A version that we do not speak becomes ours; if it is of another major one it is refused, but
-  // after the method is known.
+  // Replaces a version that we do not speak by ours. A request of another major version is refused,
+  // but only when the method is known.
   bool mend(std::string& line) {
     if (std::count(line.begin(), line.end(), ' ') != 2) return false;
     const std::size_t version = line.rfind(' ') + 1;
@@ -319,7 +321,7 @@ class parser_of_requests final : public parser<true, parser_of_requests> {
 
  private:
   // The four forms of RFC 9112, section 3.2. The absolute one becomes the origin form, with its
-  // host in the place of the Host field's. Returns: the status to refuse it with, or 0.
+  // host in the place of the Host field's. Returns: the status of the refusal, or 0.
   int take_target(std::string_view target) {
     if (into_.method == "CONNECT") {
       const std::optional<authority> to = authority::parse(target);
@@ -331,7 +333,7 @@ class parser_of_requests final : public parser<true, parser_of_requests> {
     const expected<url> parts =
         url::parse(is_https ? "http" + std::string(target.substr(5)) : std::string(target));
     if (!parts) return 400;
-    if (is_https) return 421;  // nothing here is secured
+    if (is_https) return 421;  // we do not speak TLS
     host_ = parts->host;
     const bool has_path = parts->target != "/" || target.ends_with('/');
     into_.target = has_path || into_.method != "OPTIONS" ? parts->target : "*";
@@ -341,14 +343,15 @@ class parser_of_requests final : public parser<true, parser_of_requests> {
   request& into_;
   std::string host_;  // by the target, if that has one
   bool has_host_ = false;
-  bool is_foreign_ = false;  // its major version is none of ours
+  bool is_foreign_ = false;  // its major version is not ours
 };
 
 class parser_of_messages final : public parser<false, parser_of_messages> {
  public:
   parser_of_messages(parse_limits limits, message& into) : parser(limits), into_(into) {}
 
-  // A later minor version becomes ours. The blank ahead of a reason phrase may be missing with it.
+  // Replaces a later minor version by ours. The blank before the reason phrase may be missing
+  // together with the phrase.
   bool mend(std::string& line) {
     if (!line.starts_with("HTTP/1.") ||
         !is_version(std::string_view(line).substr(0, our_version.size()))) {
@@ -374,7 +377,7 @@ class parser_of_messages final : public parser<false, parser_of_messages> {
 
 struct request_parser::core {
   parse_limits limits;
-  std::optional<parser_of_requests> p;  // Beast's cannot be used twice
+  std::optional<parser_of_requests> p;  // Beast's parser cannot be used twice
 };
 
 request_parser::request_parser(parse_limits limits)

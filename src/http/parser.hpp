@@ -1,7 +1,7 @@
 // parser.hpp: bytes into requests and answers, by Boost.Beast's parser, which only parser.cpp sees.
 //
-// Nothing here reads or waits: whoever has bytes puts them in, and keeps those that were not used
-// until there are more.
+// Nothing here reads or waits. The caller puts its bytes in, and keeps those that were not used
+// until it has more.
 #pragma once
 
 #include <weft/http.hpp>
@@ -21,11 +21,11 @@ struct parse_limits {
   std::uint64_t body_bytes = 0;
 };
 
-// What a put came to.
+// The result of a put.
 struct put_result {
-  std::size_t used = 0;   // so many bytes are not needed any more
+  std::size_t used = 0;   // how many bytes are not needed any more
   std::string_view body;  // a piece of the body, within the bytes put in
-  int error = 0;          // the status to answer, or 0; the parser is of no use any more then
+  int error = 0;          // the status to answer, or 0. After an error the parser cannot be used
   bool need_more = false;
 };
 
@@ -36,14 +36,14 @@ class request_parser {
 
   // Begins a new request, whose method, target and headers are put there.
   void begin(request& into);
-  // Goes on until the end of the header, or a piece of the body, or the end of the bytes.
+  // Parses up to the end of the header, or a piece of the body, or the end of the bytes.
   put_result put(std::string_view bytes);
 
   bool is_header_done() const noexcept;
   bool is_done() const noexcept;
   bool is_chunked() const noexcept;
   bool wants_keep_alive() const noexcept;
-  // By its header, 0 if it does not say.
+  // The length that the header gives; 0 if it gives none.
   std::uint64_t content_length() const noexcept;
 
   // Valid when the header is done.
@@ -63,7 +63,7 @@ class message_parser {
   ~message_parser();
 
   put_result put(std::string_view bytes);
-  // There will be no more bytes. Returns: false if that is too early.
+  // To be called at the end of the stream. Returns: false if the message is incomplete.
   bool end();
 
   bool is_done() const noexcept;

@@ -1,16 +1,17 @@
 // response.cpp: a server's connection: answers go out.
 //
-// A body is collected. If the handler returns before it is longer than buffer_bytes, head and body
-// go out together, with a Content-Length; small ones by way of out_, with one piece to write.
-// Otherwise, and if the handler flushes, the head goes out first (I1) and the rest in pieces.
+// The body is collected. If the handler returns before the body is longer than buffer_bytes, head
+// and body are sent together, with a Content-Length; a small body is copied to out_, so that there
+// is one piece to write. Otherwise, and if the handler flushes, the head is sent first (I1) and the
+// body in pieces.
 //
 // Invariants:
 //   I1  framing_ is `open` exactly as long as no byte of this answer is in out_ or has been sent.
-//       Until then everything can still be taken back: by refuse.
+//       Until then refuse() can still replace the whole answer.
 //   I2  After an output_error_ nothing is written any more.
 //
-// The head is formatted by hand. What a handler puts in has been checked where it was put in, so no
-// value can end its line.
+// The head is formatted by hand. The handler's values were checked when they were set, so no value
+// can end its line.
 #include "http/connection.hpp"
 #include "http/text.hpp"
 
@@ -43,10 +44,10 @@ context response::while_connected() { return connection_.while_connected(); }
 namespace detail {
 namespace {
 
-constexpr std::size_t small_body = std::size_t{16} << 10;    // is copied rather than sent apart
+constexpr std::size_t small_body = std::size_t{16} << 10;    // is copied, not sent apart
 constexpr std::size_t slice_bytes = std::size_t{256} << 10;  // per write timeout
 constexpr std::size_t kept_bytes = std::size_t{64} << 10;
-constexpr std::size_t file_piece = std::size_t{64} << 10;  // is read at a time
+constexpr std::size_t file_piece = std::size_t{64} << 10;  // how much is read at a time
 
 }  // namespace
 
@@ -74,7 +75,8 @@ void connection::check_field(std::string_view name, std::string_view value) cons
   if (framing_ != framing::open) throw std::logic_error("weft::http: the head has been sent");
 }
 
-// Fields that the server has to know of. Returns: whether it is kept elsewhere than in fields_.
+// Handles the fields that concern the server. Returns: whether the field is kept elsewhere than in
+// fields_.
 bool connection::take_special(std::string_view name, std::string_view value) {
   switch (name.size()) {
     case 4:
@@ -153,14 +155,14 @@ void connection::write_body(std::string_view text) {
   }
 }
 
-// A file on a disk says how much of it is left, and the kernel can send it by itself. Another one,
-// and one that goes out in chunks or is small, is read.
+// The length of a file on a disk is known, and the kernel can send it. Other files, small files,
+// and files that are sent in chunks are read.
 std::error_code connection::write_file(os::file& from, std::uint64_t count) {
   if (output_error_) return output_error_;
   if (!from.is_open()) return errc::closed;
   struct stat about{};
   const off_t at = ::lseek(from.native_handle(), 0, SEEK_CUR);
-  // Those of /proc have no size, and yet something in them.
+  // Files of /proc report size 0 although they have contents.
   const bool has_size = at >= 0 && ::fstat(from.native_handle(), &about) == 0 &&
                         S_ISREG(about.st_mode) && about.st_size > at;
   if (has_size) {
@@ -201,7 +203,7 @@ std::error_code connection::send_file(os::file& from, std::uint64_t count) {
     if (!n) {
       output_error_ = n.error();
       break_off();
-    } else if (*n == 0) {  // the file is shorter than it was
+    } else if (*n == 0) {  // the file has become shorter
       if (framing_ == framing::counted) remaining_ += count;
       break;
     } else {
@@ -260,7 +262,7 @@ void connection::finish_answer() {
       if (!with_body && declared_) {
         length = declared_;
       } else if (request_.method == "HEAD" && body_.empty()) {
-        length.reset();  // nobody knows what GET would say
+        length.reset();  // the length that GET would have is not known
       }
       append_head(framing::counted, length);
       framing_ = framing::none;
@@ -278,7 +280,7 @@ void connection::finish_answer() {
       break;
     case framing::counted:
       emit({});
-      // The client would take the next answer for the rest of this one.
+      // Otherwise the client would take the next answer for the rest of this one.
       if (remaining_ != 0) return break_off();
       break;
     case framing::until_close:
@@ -308,11 +310,11 @@ void connection::refuse(int status) {
 
 void connection::append_head(framing f, std::optional<std::uint64_t> length) {
   if (phase() != service::phase::serving) keep_alive_ = false;
-  if (status_ == 205) {  // has a body, which is empty
+  if (status_ == 205) {  // its body must be empty
     f = framing::counted;
     length = 0;
   }
-  // It says so now if the rest of the request will not be read.
+  // If the rest of the request will not be read, the head says so.
   if (parser_.is_header_done() && !parser_.is_done() && !may_skip_body()) keep_alive_ = false;
   if (status_ == 200) {
     out_ += "HTTP/1.1 200 OK\r\n";
@@ -336,14 +338,14 @@ void connection::append_head(framing f, std::optional<std::uint64_t> length) {
   }
   const bool may_have_body = status_ != 204 && status_ != 304;
   if (f == framing::counted) {
-    // To a 304 it is that of the answer there would have been, which only the handler knows.
+    // With a 304, Content-Length is that of the full answer, which only the handler knows.
     if (length && (may_have_body || (status_ == 304 && declared_))) {
       out_ += "Content-Length: ";
       append_number(out_, *length);
       out_ += "\r\n";
     }
     if (!has_type_ && may_have_body && length.value_or(0) != 0) {
-      // So that no browser guesses.
+      // So that browsers do not guess.
       out_ += "Content-Type: text/plain; charset=utf-8\r\n";
     }
   } else if (may_have_body) {
@@ -358,7 +360,7 @@ void connection::append_head(framing f, std::optional<std::uint64_t> length) {
   out_ += "\r\n";
 }
 
-// Sends body_ and `more`, as one piece.
+// Sends body_ and `more` together.
 void connection::emit(std::string_view more) {
   const std::size_t size = body_.size() + more.size();
   if (size == 0 || output_error_) return;
@@ -389,7 +391,7 @@ bool connection::send_pending() {
   return send({&piece, 1});
 }
 
-// Sends pieces, the first of which is out_, and empties that. Parks.
+// Sends the pieces, the first of which is out_, and then empties out_. Parks.
 bool connection::send(std::span<const std::string_view> pieces) {
   if (output_error_) return false;
   std::size_t total = 0;

@@ -1,16 +1,16 @@
 // server.cpp: accepts connections, and lets them end.
 //
 // serve accepts in its caller's goroutine (or thread) and gives each connection one of its own.
-// When the context ends, a function of the context's tells the connections and closes the listener,
-// which wakes accept; whoever comes now is refused by the kernel, and does not wait in its queue
-// for somebody who will not come. From there on it is the same as after an error of the listener's:
-// the phase is stopping, and serve waits for the last connection. If that takes longer than
-// `drain`, the contexts of the requests end; handlers that heed them have the time of last_words to
-// say so to their clients. Then deadlines in the past end every wait for a peer, and only handlers
-// can keep serve from returning.
+// When the context ends, it calls a function of ours. That function tells the connections and
+// closes the listener, which wakes accept. From then on the kernel refuses new clients; they do not
+// wait in its queue in vain. What follows is the same after an error of the listener: the phase is
+// stopping, and serve waits for the last connection. If that takes longer than `drain`, the
+// contexts of the requests end. Handlers that notice this have the time last_words to answer their
+// clients. Then deadlines in the past end every wait for a peer, and only handlers can keep serve
+// from returning.
 //
-// Locks: lock_ guards the list of connections; deadlines of sockets are set under it, nothing that
-// parks.
+// Locks: lock_ guards the list of connections. Deadlines of sockets are set under it; nothing under
+// it parks.
 #include <weft/http.hpp>
 
 #include "http/connection.hpp"
@@ -32,8 +32,8 @@ namespace {
 using detail::connection;
 using detail::service;
 
-constexpr auto look_every = std::chrono::milliseconds(100);  // at the listener, without a seat
-constexpr auto last_words = std::chrono::milliseconds(500);  // of handlers whose context has ended
+constexpr auto look_every = std::chrono::milliseconds(100);  // at the listener, while it is full
+constexpr auto last_words = std::chrono::milliseconds(500);  // for handlers whose context has ended
 
 class server : public std::enable_shared_from_this<server> {
  public:
@@ -45,7 +45,7 @@ class server : public std::enable_shared_from_this<server> {
   std::error_code accept_all(net::listener& l, const context& ctx) {
     for (;;) {
       while (!seats_.try_acquire()) {
-        // A listener that is closed wakes only those who wait for it.
+        // Closing a listener wakes only goroutines that wait in accept.
         const cancellable a_while = with_timeout(ctx, look_every);
         const bool seated = !seats_.acquire(a_while.ctx);
         a_while.cancel();
@@ -69,7 +69,7 @@ class server : public std::enable_shared_from_this<server> {
   void give_up() { change(service::phase::over); }
   // Waits for all connections.
   void wait() { running_.wait(); }
-  // Returns: whether they ended in time.
+  // Returns: whether all connections ended in time.
   bool wait_for(serve_options::duration d) {
     const cancellable limit = with_timeout(context::background(), d);
     const bool in_time = !running_.wait(limit.ctx);
@@ -78,7 +78,7 @@ class server : public std::enable_shared_from_this<server> {
   }
 
  private:
-  // One connection that runs. It is in the list for as long as it is there.
+  // One running connection. This object is in the list while it exists.
   struct member {
     member(server& of, net::conn c) : owner(of), stream(std::move(c)), core(stream, of.service_) {
       const std::lock_guard hold(owner.lock_);
@@ -106,7 +106,7 @@ class server : public std::enable_shared_from_this<server> {
         std::clamp<std::size_t>(n, 1, static_cast<std::size_t>(counting_semaphore<>::max())));
   }
 
-  // An error that says nothing about the next connection.
+  // Whether the error concerns only this connection and not the next.
   static bool passes(const std::error_code& e) {
     return e == std::errc::connection_aborted || e == std::errc::connection_reset ||
            e == std::errc::protocol_error || e == std::errc::network_down ||
@@ -118,7 +118,7 @@ class server : public std::enable_shared_from_this<server> {
     running_.add(1);
     try {
       go({.name = "http"}, [self = shared_from_this(), mine = std::move(c)]() mutable {
-        // Whatever ends it, exit() too.
+        // However the connection ends, even by exit().
         struct leave {
           server& of;
           ~leave() {
@@ -128,20 +128,20 @@ class server : public std::enable_shared_from_this<server> {
         } const on_return{*self};
         self->run(std::move(mine));
       });
-    } catch (const std::exception&) {  // no goroutine to be had: the connection is dropped
+    } catch (const std::exception&) {  // no goroutine can be started: the connection is dropped
       seats_.release();
       running_.done();
     }
   }
 
-  // A forced unwind is caught as a reference to nothing.
+  // catch (...) also catches a forced unwinding, which has no exception object.
   __attribute__((noinline, no_sanitize("undefined"))) void run(net::conn c) {
     try {
       const auto m = std::make_unique<member>(*this, std::move(c));
       m->core.run();
     } catch (const abi::__forced_unwind&) {
       throw;
-    } catch (...) {  // no memory, which is this connection's loss
+    } catch (...) {  // no memory: only this connection is lost
     }
   }
 
@@ -170,7 +170,7 @@ std::error_code serve_with(net::listener& l, service& s, const context& ctx) {
   const std::error_code why = owner->accept_all(l, ctx);
   if (!unwatch()) told.wait();
   owner->stop();
-  (void)l.close();  // whatever the reason: nobody accepts any more
+  (void)l.close();  // in any case: nothing will accept connections any more
 
   const bool drained = owner->wait_for(s.options.drain);
   owner->end_requests();

@@ -1,4 +1,4 @@
-// stream.hpp: what a connection stands on: a socket, or memory.
+// stream.hpp: what a connection reads from and writes to: a socket or, in tests, memory.
 #pragma once
 
 #include <weft/context.hpp>
@@ -20,20 +20,22 @@ class stream {
   stream& operator=(const stream&) = delete;
   virtual ~stream() = default;
 
-  // As net::conn's: some bytes; 0 at the end. Parks.
+  // Like net::conn::read: returns some bytes; 0 at the end of the stream. Parks.
   virtual expected<std::size_t> read(std::span<char> into) = 0;
-  // Waits until the peer has closed its side, or the connection is lost; what came before can still
-  // be read. Requires: nobody reads. Parks. Returns: errc::timed_out at the read deadline.
+  // Waits until the peer has closed its side or the connection is lost. Bytes that came before can
+  // still be read. Requires: no other goroutine reads. Parks. Returns: errc::timed_out at the read
+  // deadline.
   virtual std::error_code wait_for_end() = 0;
-  // All pieces, with one system call if they fit. Parks.
+  // Writes all pieces, with one system call if they fit. Parks.
   virtual std::error_code write(std::span<const std::string_view> pieces) = 0;
-  // Sends so much of a file, from its position on, or less if that ends. Parks. Returns: how much.
+  // Sends `count` bytes of a file from its position on, or fewer if the file ends. Parks. Returns:
+  // how many.
   virtual expected<std::uint64_t> send_file(os::file& from, std::uint64_t count) = 0;
   virtual void set_read_deadline(clock::time_point when) = 0;
   virtual void set_write_deadline(clock::time_point when) = 0;
-  // The peer reads the end of the stream, and may still send.
+  // Ends the stream for the peer, which may still send.
   virtual void close_write() = 0;
-  // The peer gets an error and not the end of the stream, when the stream is closed.
+  // When the stream is closed later, the peer gets an error and not the end of the stream.
   virtual void break_off() = 0;
 };
 

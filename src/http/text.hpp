@@ -1,4 +1,4 @@
-// text.hpp: the few rules about characters that whoever writes HTTP must keep, and numbers as text.
+// text.hpp: HTTP's rules about characters, and numbers as text.
 #pragma once
 
 #include <charconv>
@@ -24,10 +24,10 @@ inline bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept
 
 // A name of a method or a field: RFC 9110's token.
 bool is_token(std::string_view text) noexcept;
-// No control characters but tabs, so no end of a line.
+// Whether the text has no control characters but tabs; so it contains no line end.
 bool is_field_value(std::string_view text) noexcept;
 
-// Returns: nothing unless all of it is digits and it fits.
+// Returns: the number; nothing unless the text consists of digits and the number fits.
 inline std::optional<std::uint64_t> parse_number(std::string_view text) noexcept {
   std::uint64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
@@ -41,8 +41,8 @@ inline void append_number(std::string& to, std::uint64_t n, int base = 10) {
   to.append(digits, end);
 }
 
-// Empties a string that is used again, and gives its memory back if that is more than `kept`.
-// (To assign an empty one would keep it.)
+// Empties a string that is used again, and frees its memory if that is more than `kept`. (Assigning
+// an empty string would keep the memory.)
 inline void clear(std::string& s, std::size_t kept) noexcept {
   s.clear();
   if (s.capacity() > kept) std::string().swap(s);

@@ -1,8 +1,8 @@
 // url.cpp: takes an http URL, and a Host field, apart.
 //
-// Nothing that could end a line or a word of the request gets through: blanks, control characters
-// and bytes that are not ASCII have to be percent-encoded by whoever made the URL. Credentials are
-// refused and not sent.
+// No character that could end a line or a word of the request is accepted: the caller has to
+// percent-encode blanks, control characters and bytes that are not ASCII. URLs with credentials are
+// refused.
 #include "http/url.hpp"
 
 #include "http/text.hpp"
@@ -47,7 +47,7 @@ bool is_name(std::string_view host) noexcept {
   return true;
 }
 
-// What stands in brackets: an IPv6 address, perhaps with a zone.
+// The text in brackets: an IPv6 address, perhaps with a zone.
 bool is_literal(std::string_view text) noexcept {
   const std::size_t percent = text.find('%');
   const std::string_view ip = text.substr(0, percent);
@@ -102,7 +102,7 @@ std::optional<authority> authority::parse(std::string_view text) {
   if (port.empty()) return result;
   if (port.front() != ':') return {};
   port.remove_prefix(1);
-  if (port.empty()) return result;  // "host:" means the usual one
+  if (port.empty()) return result;  // "host:" means the default port
   const std::optional<std::uint64_t> number = parse_number(port);
   if (!number || *number > 65535) return {};
   result.port = static_cast<std::uint16_t>(*number);

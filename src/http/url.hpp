@@ -1,4 +1,4 @@
-// url.hpp: the parts of an http URL, and of what stands in a Host field.
+// url.hpp: the parts of an http URL, and of the value of a Host field.
 #pragma once
 
 #include <weft/context.hpp>
@@ -12,7 +12,7 @@ namespace weft::http {
 
 struct url {
   std::string address;  // "example.org:80", "[::1]:8080": to dial
-  std::string host;     // as it is sent: without the port if that is 80
+  std::string host;     // as it is sent in the Host field: without the port if that is 80
   std::string target;   // "/path?query"
 
   // Errors: std::errc::protocol_not_supported for another scheme, invalid_argument.
@@ -24,7 +24,7 @@ struct authority {
   std::string_view host;  // with the brackets; may be empty
   std::optional<std::uint16_t> port;
 
-  // Returns: nothing for what RFC 3986 does not allow.
+  // Returns: nothing for text that RFC 3986 does not allow.
   static std::optional<authority> parse(std::string_view text);
 };
 
