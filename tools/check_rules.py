@@ -10,7 +10,7 @@ orders  Every access in src/ and include/ with the order acquire, release, acq_r
 tags    Every tag in src/, include/ and tests/ has one line in docs/memory-model.md. That line names
         the one file whose comments explain the tag. No file of another folder explains it ("[S1] a
         -> b"), because then one tag would mean two things.
-heads   Every source file in src/ opens with a comment, or belongs to a header that does.
+heads   Every source file in src/ opens with a comment, or first includes a header of ours that does.
 names   Every type and function of namespace weft that a header in include/weft/ declares, apart from
         namespaces called detail, has a comment above it or at its end.
 """
@@ -146,12 +146,15 @@ def check_tags(root):
 
 
 def check_heads(root):
-    texts = dict(files_below(root, "src"))
+    texts = dict(files_below(root, "src", "include"))
     for where, text in texts.items():
-        opens = ("//", "/*")
-        header = texts.get(str(pathlib.PurePosixPath(where).with_suffix(".hpp")), "")
-        if not text.startswith(opens) and not header.startswith(opens):
-            yield f"{where}:1: neither this file nor its header opens with a comment"
+        if not where.startswith("src/") or text.startswith("//"):
+            continue
+        first = re.match(r'#include ["<]([^">]+)[">]', text)
+        name = first[1] if first else ""
+        header = texts.get("include/" + name) or texts.get("src/" + name) or ""
+        if not header.startswith("//"):
+            yield f"{where}:1: neither this file nor the header it belongs to opens with a comment"
 
 
 # What begins a line in column 0 and declares nothing of ours that needs a comment.
