@@ -35,7 +35,7 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # The layer of each public header, by its path below include/weft/.
 PUBLIC = {
-    "base": "detail/config.hpp",
+    "base": "detail/config.hpp detail/nanoseconds.hpp",
     "sched": "go.hpp go_options.hpp future.hpp local.hpp this_goroutine.hpp error.hpp expected.hpp"
     " detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
     " detail/patience.hpp detail/task.hpp",
@@ -46,7 +46,7 @@ PUBLIC = {
     " detail/pool.hpp detail/semaphore_core.hpp detail/shared_mutex_core.hpp"
     " detail/single_flight.hpp detail/wait_group_core.hpp detail/wait_queue.hpp",
     "time": "time.hpp",
-    "context": "context.hpp group.hpp single_flight.hpp detail/group.hpp",
+    "context": "context.hpp group.hpp single_flight.hpp detail/context_wait.hpp detail/group.hpp",
     "io": "detail/descriptor.hpp",
     "net": "net.hpp",
     "os": "os.hpp",
