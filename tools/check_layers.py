@@ -35,10 +35,10 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # The layer of each public header, by its path below include/weft/.
 PUBLIC = {
-    "base": "detail/config.hpp detail/nanoseconds.hpp",
+    "base": "detail/config.hpp",
     "sched": "go.hpp go_options.hpp future.hpp local.hpp this_goroutine.hpp error.hpp expected.hpp"
     " detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
-    " detail/patience.hpp detail/task.hpp",
+    " detail/nanoseconds.hpp detail/patience.hpp detail/task.hpp",
     "chan": "chan.hpp select.hpp detail/chan_core.hpp detail/select_core.hpp",
     "sync": "sync.hpp barrier.hpp condition_variable.hpp latch.hpp mutex.hpp once.hpp pool.hpp"
     " semaphore.hpp shared_mutex.hpp wait_group.hpp"
