@@ -60,7 +60,7 @@ class priority_chooser final : public chooser {
   std::size_t pick(const offer& o, std::uint64_t step, const state_source&) override {
     last_step_ = step;
     if (std::find(change_at_.begin(), change_at_.end(), step) != change_at_.end()) {
-      priority_of(o.actors[highest(o)]) = --lowest_;  // whoever is on top goes to the bottom
+      priority_of(o.actors[highest(o)]) = --lowest_;  // the highest goes to the bottom
     }
     return highest(o);
   }
@@ -92,13 +92,13 @@ class priority_chooser final : public chooser {
   std::vector<std::uint64_t> change_at_;
 };
 
-// Depth first. path_ holds, for each place of the current run where there was a choice, how many
-// there were and which was taken. A run follows path_ to its end, then takes the first everywhere
-// and appends what it finds; then the last place with something left is advanced and the rest
-// dropped.
+// Depth-first search. For each choice of the current run, path_ holds how many options there were
+// and which one was taken. A run follows path_ to its end. Beyond that it takes the first option
+// everywhere and appends these choices to path_. For the next run, the last choice with an option
+// left is advanced, and everything behind it is dropped.
 //
-// With `prune`, a run that comes to a state where an earlier one has been, with as many preemptions
-// left, goes to its end without branching. engine.hpp says what a state is.
+// With `prune`, a run that reaches a state in which an earlier run has been, with as many
+// preemptions left, goes to its end without branching. engine.hpp says what a state is.
 class exhaustive_chooser final : public chooser {
  public:
   explicit exhaustive_chooser(exhaustive_options o) : options_(o) {}

@@ -1,4 +1,5 @@
-// chooser.hpp: who makes the next step. One chooser per strategy, and one that follows a schedule.
+// chooser.hpp: decides which goroutine makes the next step. There is a chooser for each strategy,
+// and one that follows a schedule.
 #pragma once
 
 #include "test/schedule.hpp"
@@ -12,19 +13,19 @@
 
 namespace weft::test {
 
-// Who could make the next step. The first is who makes it if nobody has a reason to choose.
+// The actors that could make the next step. By default the first one does.
 struct offer {
   std::vector<actor> actors;
   actor current;             // the goroutine that made the last step
   bool current_may = false;  // and could make the next
 
-  // Whether to pick this one interrupts somebody.
+  // Whether picking this actor interrupts another one.
   bool preempts(std::size_t i) const {
     return current_may && actors[i].what == actor::kind::goroutine && !(actors[i] == current);
   }
 };
 
-// A number that is the same for two states from which the same can happen.
+// Equal for two states from which the same steps can follow.
 class state_source {
  public:
   virtual std::uint64_t state_key() const = 0;
@@ -39,14 +40,14 @@ class chooser {
 
   virtual ~chooser() = default;
 
-  // Before each run. Returns: false if all has been seen.
+  // To be called before each run. Returns: false if all runs have been made.
   virtual bool begin() = 0;
-  // Returns: an index, or `diverged` if the program is not the same as the last time.
+  // Returns: an index, or `diverged` if the program does not behave as in the run before.
   virtual std::size_t pick(const offer& o, std::uint64_t step, const state_source& state) = 0;
   // Returns: a number below n.
   virtual std::uint32_t value(std::uint32_t n) = 0;
   virtual bool exhausted() const { return false; }
-  // Returns: how many runs came to where an earlier one had been.
+  // Returns: how many runs reached a state in which an earlier run had been.
   virtual std::uint64_t pruned() const { return 0; }
 };
 
@@ -63,7 +64,7 @@ std::unique_ptr<chooser> make_exhaustive(exhaustive_options o);
 // Follows a schedule as far as it fits; then picks the first.
 std::unique_ptr<chooser> make_follower(const schedule& s);
 
-// For the choosers and whoever derives seeds.
+// For choosers, and for deriving seeds.
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = (a ^ 0x9e3779b97f4a7c15) * 0xbf58476d1ce4e5b9 + b;
   x = (x ^ (x >> 30)) * 0x94d049bb133111eb;

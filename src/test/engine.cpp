@@ -1,5 +1,5 @@
-// engine.cpp: one run from its beginning to what is left of it. The essay is in engine.hpp;
-// strand.cpp has the goroutines, step.cpp their steps.
+// engine.cpp: one run, from its beginning to the clean-up. The essay is in engine.hpp. strand.cpp
+// has the goroutines, step.cpp their steps.
 #include "test/engine.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -21,10 +21,10 @@ namespace {
 constexpr std::int64_t first_instant_ns = 946'684'800'000'000'000;  // 2000-01-01
 
 thread_local engine* the_engine = nullptr;
-std::atomic<int> engines{0};  // that run; guards detail::simulating
+std::atomic<int> engines{0};  // how many run; guards detail::simulating
 
-// Goroutines that were stopped in the middle. What they hold is not ours to destroy, but stays
-// reachable, so that it does not count as leaked.
+// Goroutines that were stopped in the middle. What they hold cannot be destroyed. It stays
+// reachable from here, so that it does not count as leaked.
 struct graveyard {
   std::mutex mutex;
   std::vector<std::unique_ptr<strand>> strands;
@@ -35,15 +35,15 @@ graveyard& the_graveyard() {
   return g;
 }
 
-// A leaked descriptor takes the lowest free number, so that one grows.
+// Returns: the lowest free descriptor. A leaked descriptor makes this number grow.
 int lowest_free_descriptor() {
   const int fd = ::dup(STDERR_FILENO);
   if (fd >= 0) ::close(fd);
   return fd;
 }
 
-// Other threads open and close some, so the number is looked at again; and it may have been theirs
-// that made the first one large.
+// Other threads open and close descriptors too, so the number is checked again. And the first
+// number may have been large because of them.
 bool descriptor_is_left(int lowest_before) {
   for (long pause_ns = 200'000; pause_ns < 50'000'000; pause_ns *= 2) {
     if (lowest_free_descriptor() <= lowest_before) return false;
@@ -106,7 +106,7 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
     fail(fault::left_behind, "a file descriptor is left behind");
   }
 
-  // Others may simulate on other threads; that this one no longer does is what counts.
+  // Other threads may still simulate; this one no longer does.
   if (engines.fetch_sub(1, std::memory_order_relaxed) == 1) {
     weft::detail::simulating.store(false, std::memory_order_relaxed);
   }
@@ -147,12 +147,12 @@ void engine::reset() {
   events_.clear();
 }
 
-// Takes the run's goroutines apart. Those of a run that failed have stopped in the middle.
+// Frees the run's goroutines. Those of a failed run were stopped in the middle.
 void engine::bury(bool abandoned) {
   dead_ = nullptr;
   graveyard& yard = the_graveyard();
   const std::lock_guard hold(yard.mutex);
-  // Before the stacks on which some of them lie are used again.
+  // Before the stacks on which some of these objects lie are used again.
   while (sched::timer* const t = timers_.drop_first()) yard.timers.push_back(t);
   for (auto& s : strands_) {
 #if WEFT_TSAN
@@ -161,7 +161,7 @@ void engine::bury(bool abandoned) {
     const bool stopped = s->stands != standing::done;
     WEFT_CHECK(abandoned || !stopped);
     if (stopped && s->begun && base::sanitizer::is_watched()) {
-      // What it holds would count as leaked if its stack were used for something else.
+      // What the goroutine holds would count as leaked if its stack were reused.
       yard.strands.push_back(std::move(s));
       continue;
     }
@@ -200,19 +200,19 @@ strand* engine::new_strand() {
   return strands_.back().get();
 }
 
-// From now on it takes part.
+// From now on the goroutine takes part in the run.
 void engine::admit(strand& s) {
   s.clock.set(s.index, 1);
   s.stands = standing::ready;
   s.ready_since_ns = now_ns_;
   s.moved_at = steps_;
   s.set_status(sched::state::runnable);
-  // In the order of their indices, which is not that of their starts: between the making of one and
-  // its start there may be other steps.
+  // Sorted by index. That is not the order of the starts: other steps may come between the making
+  // of a goroutine and its start.
   alive_.insert(std::upper_bound(alive_.begin(), alive_.end(), s.index, strand::comes_before), &s);
 }
 
-// Nothing of it is left to happen.
+// Whether the goroutine has ended and none of its stores are pending.
 void engine::retire(strand& s) { alive_.erase(std::find(alive_.begin(), alive_.end(), &s)); }
 
 std::size_t engine::goroutines() const noexcept {

@@ -2,45 +2,54 @@
 //
 // The engine is a scheduler of its own (sched/simulation.hpp): its goroutines all run on one OS
 // thread, each on its own stack. Before anything that others can notice, a goroutine calls point(),
-// on its own stack, which collects who could make the next step and lets the chooser pick: a
-// goroutine, the store buffer of one, the timeout of one, or the clock. What happens between two
-// points is one step. The thread's own stack, the host, is where a run begins and ends.
+// on its own stack. point() collects the actors that could make the next step and lets the chooser
+// pick one: a goroutine, a goroutine's store buffer, a goroutine's timeout, or the clock. What
+// happens between two points is one step. A run begins and ends on the thread's own stack, the
+// host.
 //
-// Standings. A goroutine is `ready`; or `parked` until readied; or `yielding` until somebody else
-// has made a step, and at its second time until everybody has who could since the first (CHESS's
-// fairness: loops that wait for others end, under every strategy); or `resting` in test::wait until
-// nobody else can go on; or `done`. Model tests of lock-free protocols (tests/model/explore.hpp)
-// know three more: `asleep` in a futex; `spinning`, which is to read again only when something it
-// has read since its last pause has changed; and `joining`, until nobody else is left.
+// Standings. A goroutine has one of these:
+//   ready      it can make a step.
+//   parked     until it is readied.
+//   yielding   until another goroutine has made a step. The second time in a row: until every
+//              goroutine that could has made a step since the first time. (This is CHESS's
+//              fairness: loops that wait for other goroutines end under every strategy.)
+//   resting    in test::wait, until no other goroutine can go on.
+//   done       it has ended.
+// Model tests of lock-free protocols (tests/model/explore.hpp) have three more:
+//   asleep     in a futex.
+//   spinning   it reads again only when something that it has read since its last pause has
+//   changed. joining until no other goroutine is left.
 //
-// Time stands still while anybody can go on, then jumps to the next timer. An exploration may let
-// it jump earlier, as if a ready goroutine had been kept waiting, but for no longer than `late`.
+// Time stands still while any goroutine can go on, then jumps to the next timer. An exploration may
+// let time jump earlier, by at most `late`, as if a ready goroutine had been kept waiting.
 //
-// Memory. An atomic keeps its value itself; the engine keeps, by address, what an acquire of it
-// makes visible. With memory::buffered, a store that is not seq_cst enters its goroutine's buffer,
-// first in first out; the goroutine's own loads see it, others do not until it is flushed, which is
-// a step of the actor `buffer`. Read-modify-writes, seq_cst stores and fences drain the own buffer
-// first, and so does whatever makes the past visible through a primitive, go or ready; the end of
-// a goroutine does not. Flushes are offered late: one commutes with everything but accesses to its
-// location by others, so it is offered when another goroutine is about to touch, waits for, or has
-// buffered itself a location in that buffer. A store into the buffer is a point all the same: a
-// heavy barrier before it does not drain it.
+// Memory. An atomic holds its value itself. The engine keeps, by address, what an acquire of that
+// atomic makes visible. With memory::buffered, a store that is not seq_cst enters its goroutine's
+// buffer, first in first out. The goroutine's own loads see the store; other goroutines see it only
+// when it is flushed, which is a step of the actor `buffer`. Read-modify-writes, seq_cst stores and
+// fences drain the goroutine's buffer first. So does everything that makes the past visible through
+// a primitive, go or ready; but the end of a goroutine does not. Flushes are offered late. A flush
+// commutes with everything but other goroutines' accesses to its location. So it is offered only
+// when another goroutine is about to access a location in that buffer, waits for it, or has
+// buffered a store to it. A store into the buffer is a point, too: a heavy barrier before that
+// store does not drain it.
 //
 // Races. Each goroutine carries a vector clock; so does each location and each primitive through
 // which something was released. Edges are those of C++ (release to acquire through the value read,
-// release sequences, fences), of weft's primitives (observe()), of go, ready and the end of all; of
-// a futex's wake-up; and heavy_barrier() as a full fence between its caller and every goroutine.
+// release sequences, fences), of weft's primitives (observe()), of go, ready and the end of the
+// run, and of a futex's wake-up. heavy_barrier() counts as a full fence between its caller and
+// every goroutine.
 //
 // States seen (exhaustive_options::prune). A state is named by its history: each goroutine's chain
 // is a hash of its operations and, for each, of the write it read from; each buffer's chain of its
-// flushes and the write each one replaced. Goroutines are deterministic, so equal chains mean equal
-// states, also of plain memory, provided that what orders two conflicting plain accesses is an
-// operation on an atomic; `var` checks just that. (Comparing values instead would merge more, and
-// merge wrongly as soon as plain memory is involved.) Operations that are none (points, primitives)
-// count as conflicting with each other. 64-bit hashes may collide; ten million states do so once in
-// 400,000 searches.
+// flushes and the write that each flush replaced. Goroutines are deterministic, so equal chains
+// mean equal states. This includes plain memory, provided that operations on atomics order
+// conflicting plain accesses; `var` checks that. (Comparing values instead would merge more states,
+// but wrongly as soon as plain memory is involved.) Points and primitives are no operations on
+// memory; they count as conflicting with one another. 64-bit hashes may collide; with ten million
+// states that happens once in 400,000 searches.
 //
-// A run that fails is abandoned: the host goes on and what the goroutines held is never destroyed.
+// A failed run is abandoned: the host goes on, and what the goroutines held is never destroyed.
 #pragma once
 
 #include "base/signal_stack.hpp"
@@ -69,7 +78,7 @@ namespace weft::test {
 
 class expectations;
 
-// What went wrong. Shrinking keeps to the kind.
+// What went wrong. A shrunken run must fail in the same way.
 enum class fault : std::uint8_t {
   none,
   exception,
@@ -82,7 +91,7 @@ enum class fault : std::uint8_t {
   diverged,
 };
 
-// Kinds of links in a chain: what a goroutine did (States seen).
+// Kinds of links in a chain: the operations of a goroutine (see "States seen").
 enum link : std::uint64_t {
   own_buffer = 0x11,
   a_store = 0x12,
@@ -106,17 +115,17 @@ struct engine_options {
   int procs = 0;
   std::size_t buffer_entries = 0;  // of memory::buffered; 0: memory::sequential
   bool intercept = false;          // GoogleTest's expectations
-  bool descriptors = true;         // look for those left behind
-  // Whose lines of source tables show. Null: those of files that are neither weft's nor std's.
+  bool descriptors = true;         // check for descriptors that are left open
+  // Decides which files' lines are shown in tables. Null: files that are neither weft's nor std's.
   bool (*shows)(std::string_view file) = nullptr;
-  // Of model tests.
+  // For model tests.
   int timeouts = 1;          // of timed futex waits, in one run, while something else could happen
   int whims = 0;             // futex waits and pauses that end without any reason, in one run
   int fruitless_spins = 20;  // turns of a waiting loop, nothing else being able to happen
-  bool late_flushes = true;  // false: offer them where they commute, too; finds nothing more
+  bool late_flushes = true;  // false: also where they commute, which finds nothing more
 };
 
-// What one run came to.
+// The result of one run.
 struct outcome {
   fault what = fault::none;
   std::string message;
@@ -154,7 +163,7 @@ struct strand : sched::goroutine {
   };
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
-  // For searches in what is sorted by index.
+  // For searches in containers that are sorted by index.
   static bool comes_before(std::uint32_t index, const strand* s) { return index < s->index; }
 
   std::uint32_t index = 0;
@@ -163,7 +172,7 @@ struct strand : sched::goroutine {
   std::string last_name;        // once it has ended
   standing stands = standing::ready;
   bool begun = false;
-  bool token = false;  // readied before it had parked
+  bool token = false;  // readied before it parked
   bool has_processor = false;
   bool in_prologue = false;  // runs up to its first point before anything else
   std::int64_t ready_since_ns = 0;
@@ -181,12 +190,13 @@ struct strand : sched::goroutine {
   std::uint64_t flush_chain = 0;
   std::uint64_t locations_made = 0;
 
-  // What it read since its last pause, to know whether another turn of its loop makes sense.
+  // The locations that it has read since its last pause: if none has changed, another turn of its
+  // loop is useless.
   std::array<read_mark, 12> reads;
   std::size_t read_count = 0;
-  bool read_overflow = false;       // there was more: any change is a reason
+  bool read_overflow = false;       // it has read more: any change counts
   std::uint64_t start_version = 0;  // of memory, when the turn began
-  bool released = false;            // out of its pause without a reason
+  bool released = false;            // woken from its pause without a reason
   int fruitless = 0;
   std::uint64_t spin_version = 0;
 
@@ -246,17 +256,17 @@ class engine final : public sched::simulation, public state_source {
   void fence(std::memory_order order);
   void touch_var(const void* place, detail::access a, const char* name, const void* from,
                  detail::shown value);
-  // The same without a step.
+  // Like the function above, but makes no step.
   void check_var(const void* place, detail::access a, const char* name, const void* from,
                  detail::shown value = {});
   void forget_var(const void* place);
 
-  // ---- What model tests call besides. ----
+  // ---- For model tests. ----
   void heavy_barrier();
   enum class patience : std::uint8_t { endless, timed };
   // Returns: false if the wait ended by its timeout.
   bool futex_wait(const void* place, std::uint64_t expected, patience p);
-  // Looks at the address only: the word may be gone.
+  // Uses only the address: the word may have been destroyed.
   void futex_wake(const void* place, int count);
   void pause();
   // A goroutine that runs up to its first point at once. `f` must live as long as the run.
@@ -264,12 +274,12 @@ class engine final : public sched::simulation, public state_source {
   // A point without an operation.
   void step() { point(); }
 
-  // Sleeps until nobody else can go on.
+  // Sleeps until no other goroutine can go on.
   void rest();
-  // Sleeps until all others have ended and their stores have landed.
+  // Sleeps until all others have ended and their stores are flushed.
   void join();
 
-  // Ends the run. Does not return if a goroutine calls.
+  // Ends the run. Does not return if a goroutine calls this.
   void fail(fault what, std::string message);
 
   bool tracing() const noexcept { return tracing_; }
@@ -395,17 +405,17 @@ class engine final : public sched::simulation, public state_source {
   std::vector<stack::extent*> free_stacks_;
   std::vector<std::unique_ptr<strand>> spare_;
   std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
-  sched::goroutine discard_;                        // whoever leaves for good
+  sched::goroutine discard_;                        // for contexts that are left for ever
   bool knows_host_ = false;
 
-  // Of this run.
+  // State of this run.
   chooser* chooser_ = nullptr;
   bool tracing_ = false;
   std::vector<std::unique_ptr<strand>> strands_;
-  // Not done, or with stores that have not landed; by index.
+  // Strands that are not done or have stores that are not flushed; sorted by index.
   std::vector<strand*> alive_;
-  strand* current_ = nullptr;  // whose stack we are on; null: the host's
-  strand* last_ = nullptr;     // who made the last step
+  strand* current_ = nullptr;  // the strand on whose stack we are; null: the host's
+  strand* last_ = nullptr;     // the strand that made the last step
   strand* main_ = nullptr;
   strand* dead_ = nullptr;  // ended; its stack is free once we have left it
   strand* rester_ = nullptr;

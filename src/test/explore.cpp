@@ -1,9 +1,10 @@
-// explore.cpp: many runs, the first that fails, and the least of it that still fails.
+// explore.cpp: makes many runs, stops at the first that fails, and shrinks it.
 //
-// Shrinking works on the recorded schedule: leave out a stretch of it, or let two goroutines change
-// places, run what is left as far as it fits, and if the run fails in the same way, go on from what
-// that run recorded, provided it is smaller. Any schedule that is followed "as far as it fits" is
-// a possible one, so every candidate is worth a try.
+// Shrinking works on the recorded schedule. It leaves out a part of the schedule, or swaps the
+// turns of two goroutines, and runs the program with that schedule as far as it fits. If the run
+// fails in the same way and its recorded schedule is smaller, shrinking continues with that one.
+// Following a schedule "as far as it fits" always gives a possible run, so every candidate can be
+// tried.
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "test/chooser.hpp"
@@ -74,7 +75,7 @@ std::unique_ptr<chooser> make_chooser(const options& o) {
   return nullptr;
 }
 
-// Fewer switches; then fewer turns of anybody; then fewer choices that are not 0.
+// Smaller means: fewer switches; then fewer turns in all; then fewer choices that are not 0.
 bool smaller(const schedule& a, const schedule& b) {
   if (a.switches() != b.switches()) return a.switches() < b.switches();
   if (a.segments.size() != b.segments.size()) return a.segments.size() < b.segments.size();
@@ -223,13 +224,13 @@ std::string place_of(const options& o) {
   return std::string(base_name(o.where.file_name())) + ":" + std::to_string(o.where.line());
 }
 
-// What stands around the schedule in the line that replays.
+// The parts before and behind the schedule in the line that replays.
 std::string replay_before(const options& o) {
   return "replay: WEFT_SEED=" + std::to_string(o.where.line()) + ":";
 }
 std::string replay_after() { return " " + program_name() + test_filter() + "\n"; }
 
-// A message of several lines as one.
+// Joins a message of several lines into one.
 std::string one_line(const std::string& message) {
   std::string out;
   bool at_space = false;
@@ -245,7 +246,7 @@ std::string one_line(const std::string& message) {
   return out;
 }
 
-// Runs a failing schedule once more, to tell the story.
+// Runs a failing schedule once more, to print its table.
 result tell(engine& e, const options& o, const std::function<void()>& f, const outcome& failure) {
   const std::unique_ptr<chooser> c = make_follower(failure.schedule);
   c->begin();
@@ -273,7 +274,7 @@ result replay_schedule(const options& o, const schedule& s, const std::string& s
   const std::unique_ptr<chooser> c = make_follower(s);
   c->begin();
   const outcome told = e.run(f, *c, engine::trace::yes);
-  // It may go on after the schedule; before its end it must have been the same.
+  // The run may be longer than the schedule, but must agree with it up to its end.
   const auto& wanted = s.segments;
   const auto& ran = told.schedule.segments;
   const bool fits =
@@ -356,7 +357,7 @@ result explore_here(const options& o, const std::function<void()>& f) {
   return r;
 }
 
-// Runs `call` where there is no machine: here, or on a thread of its own.
+// Runs `call` on a thread that is no machine: this one, or a new one.
 template <class F>
 auto off_machine(F&& call) -> decltype(call()) {
   if (this_goroutine::id() == 0 || engine::current() != nullptr) return call();

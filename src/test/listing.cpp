@@ -1,5 +1,5 @@
-// listing.cpp: what a run looked like, for the reader of a failed test: one column per goroutine,
-// one line per step, with the line of source it was made on.
+// listing.cpp: prints a run for the reader of a failed test: one column per goroutine, one line per
+// step, with its line of source.
 #include "base/backtrace.hpp"
 #include "base/fatal.hpp"
 #include "base/symbolize.hpp"
@@ -14,13 +14,13 @@ namespace weft::test {
 namespace {
 
 constexpr std::size_t frames_max = 64;
-constexpr std::size_t lines_shown = 200;  // of a long run the beginning and the end
+constexpr std::size_t lines_shown = 200;  // of a long run only its beginning and its end are shown
 constexpr std::size_t column_width_max = 60;
 constexpr std::size_t round_length_max = 20;  // lines that repeat at the end are shown once
 constexpr std::size_t rounds_min = 3;
 constexpr int last_words_seconds = 20;
 
-// This file's own path tells where the library's sources lie.
+// This file's own path tells where the library's sources are.
 std::string_view source_root() {
   const std::string_view here = __FILE__;
   const std::size_t end = here.rfind("src/test/");
@@ -43,7 +43,7 @@ std::string_view base_name(std::string_view file) {
   return slash == std::string_view::npos ? file : file.substr(slash + 1);
 }
 
-// Returns: "file:line" of the innermost frame in a file that `shows` says yes to; empty if there is
+// Returns: "file:line" of the innermost frame in a file that `shows` accepts; empty if there is
 // none.
 std::string line_of(void* const* pcs, std::size_t n, bool (*shows)(std::string_view)) {
   struct search {
@@ -71,7 +71,7 @@ std::string_view file_of(std::string_view where) {
   return space == std::string_view::npos ? where : where.substr(space + 1);
 }
 
-// Eight characters wide; empty for what is no time.
+// Eight characters wide; empty if there is no time.
 std::string time_column(std::int64_t ns) {
   std::string out;
   if (ns >= 0) {
@@ -125,8 +125,8 @@ void engine::note_for(const strand& s, std::string text, std::string where) {
 
 std::string engine::where_am_i() const { return where_is(*current_); }
 
-// Where a goroutine stands. If that is in its outermost function, which the compiler may have
-// replaced by its last call, then where it was started.
+// Returns: the line that a goroutine has reached. If it is in its outermost function, which the
+// compiler may have replaced by its last call: the line that started it.
 std::string engine::where_is(const strand& s) const {
   void* pcs[frames_max];
   std::size_t n = 0;
@@ -143,8 +143,8 @@ std::string engine::where_is(const strand& s) const {
   return line.empty() ? line : "started at " + line;
 }
 
-// Everybody who is left and what it waits for. Of a model, in which main joins them, in one line:
-// its table says where they stand.
+// The goroutines that are left, and what each waits for. For a model, in which main joins them, in
+// one line, because its table shows the rest.
 std::string engine::roll_call() const {
   const bool of_model = main_->stands == standing::joining;
   std::string out;
@@ -164,8 +164,8 @@ void engine::set_replay_line(std::string before, std::string after) {
   replay_after_ = std::move(after);
 }
 
-// Memory may be in any state, so the line that replays comes first and without allocating. A table
-// there is only when it was asked for, by a replay.
+// Memory may be in any state, so the line that replays is printed first and without allocating. A
+// table is printed only in a replay.
 void engine::last_words() noexcept {
   if (replay_before_.empty() || std::exchange(said_last_words_, true)) return;
   base::write_stderr("\nweft::test: the process ends in the middle of this run\n");
@@ -182,7 +182,7 @@ void engine::race(const char* name, detail::access mine, std::uint32_t other, de
   const auto verb = [](detail::access a) { return a == detail::access::write ? "write" : "read"; };
   void* pcs[] = {const_cast<void*>(their_from)};
   std::string their_line = line_of(pcs, their_from != nullptr ? 1 : 0, options_.shows);
-  // Of an access deep in a library, one address tells nothing; the table has the line.
+  // If the access was made deep in a library, its address tells nothing; the table has the line.
   const std::string entry = verb(theirs) + (" " + std::string(name));
   for (std::size_t i = events_.size(); i-- > 0 && their_line.empty();) {
     const event& e = events_[i];
@@ -205,7 +205,7 @@ std::string engine::usual_file() const {
   return std::string(usual);
 }
 
-// A run without an end goes round and round in the same few lines.
+// An endless run repeats the same few lines.
 engine::rounds engine::last_rounds() const {
   const auto same = [](const event& a, const event& b) {
     return a.strand == b.strand && a.text == b.text && a.where == b.where;

@@ -26,7 +26,8 @@ void engine::created(const void* place, const detail::cell& c) {
   const std::uint32_t where = locations_.add(place);
   location& l = locations_[where];
   l.cell = &c;
-  // The order of construction by one goroutine is the same each time, that among several is not.
+  // The order in which one goroutine constructs objects is the same in each run; the order among
+  // several goroutines is not.
   l.key = current_ != nullptr ? mix(mix(4, current_->index), ++current_->locations_made)
                               : mix(1, where);
 }
@@ -34,7 +35,7 @@ void engine::created(const void* place, const detail::cell& c) {
 void engine::destroyed(const void* place) {
   const std::uint32_t where = locations_.find(place);
   if (where == nowhere || !locations_[where].alive) return;
-  locations_[where].alive = false;  // stores of its own goroutine have no place to go to
+  locations_[where].alive = false;  // stores that its own goroutine has buffered are dropped
   if (current_ == nullptr) return;
   for (const strand* const s : alive_) {
     if (s == current_) continue;
@@ -61,12 +62,12 @@ std::uint32_t engine::number_of(const void* place, const detail::cell& c) {
   if (found != nowhere) return found;
   const std::uint32_t where = locations_.add(place);
   locations_[where].cell = &c;
-  // Made before the run, so it lies where it lay in all others.
+  // Made before the run, so its address is the same in all runs.
   locations_[where].key = mix(5, reinterpret_cast<std::uintptr_t>(place));
   return where;
 }
 
-// The point before an access. Returns: the location, which is still there.
+// The point before an access. Returns: the location, which still exists.
 engine::location& engine::come_to(std::uint32_t where) {
   check_alive(where);
   point(where);
@@ -84,7 +85,7 @@ std::string engine::label(std::uint32_t where) const {
   return name != nullptr ? std::string(name) : "@" + std::to_string(where);
 }
 
-// Those that have no name are numbered as they turn up.
+// Locations without a name are numbered in the order in which they appear.
 std::string engine::object_label(const void* object) {
   const auto [found, is_new] = labels_.try_emplace(object);
   if (is_new) found->second = "#" + std::to_string(++labels_numbered_);
@@ -163,7 +164,7 @@ std::uint64_t engine::modify(void* place, const detail::cell& c, const char* wha
          (writes ? " -> " + c.show(wanted) : ", left"));
   }
   if (writes) {
-    // A relaxed one continues the release sequence it stands in.
+    // A relaxed read-modify-write continues the release sequence to which it belongs.
     l.sync.join(releases(order) ? me.clock : me.fence);
     l.write_hash = me.chain;
     set(place, where, wanted, me);
@@ -186,7 +187,7 @@ void engine::fence(std::memory_order order) {
   me.clock.tick(me.index);
 }
 
-// Also with those that have ended: their past is past.
+// Goroutines that have ended take part, too: what they did is visible afterwards.
 void engine::heavy_barrier() {
   if (current_ == nullptr) return;
   point();
@@ -216,7 +217,7 @@ void engine::set(void* place, std::uint32_t where, std::uint64_t bits, strand& w
   location& l = locations_[where];
   if (l.cell->read(place) == bits) return;
   l.cell->write(place, bits);
-  // What a goroutine writes itself is no reason for it to look again.
+  // A goroutine's own writes are no reason for it to read again.
   for (std::size_t i = 0; i < writer.read_count; ++i) {
     strand::read_mark& r = writer.reads[i];
     if (r.where == where && r.version == l.version) ++r.version;
@@ -252,7 +253,7 @@ bool engine::changed(const strand& s) const {
 // A store of `s` reaches memory.
 void engine::land(strand& s, const strand::buffered_store& b) {
   location& l = locations_[b.where];
-  if (!l.alive) return;  // `s` has destroyed it since
+  if (!l.alive) return;  // `s` has destroyed the location since
   s.flush_chain = mix(mix(s.flush_chain, b.hash), l.write_hash);
   l.write_hash = s.flush_chain;
   l.sync = b.sync;
@@ -275,8 +276,8 @@ void engine::drain(strand& s) {
   while (!s.buffer.empty()) flush_oldest(s);
 }
 
-// The locations for which a flush by somebody else could matter to `s`. Bits may collide, which
-// offers a flush too many.
+// The locations for which a flush by another goroutine could matter to `s`. Bits may collide; then
+// a flush is offered needlessly.
 std::uint64_t engine::interest(const strand& s) const {
   std::uint64_t mask = 0;
   for (const strand::buffered_store& b : s.buffer) mask |= bit(b.where);
@@ -291,7 +292,7 @@ std::uint64_t engine::interest(const strand& s) const {
 void engine::collect_buffers() {
   const bool somebody = !offer_.actors.empty();
   std::uint64_t anybodys = 0;
-  std::uint64_t shared = 0;  // what more than one is interested in
+  std::uint64_t shared = 0;  // locations in which more than one is interested
   for (const strand* const s : alive_) {
     const std::uint64_t mine = interest(*s);
     shared |= anybodys & mine;
@@ -354,7 +355,7 @@ void engine::futex_wake(const void* place, int count) {
       if (s->stands == standing::asleep && s->sleeps_on == place) sleepers.push_back(s);
     }
     if (sleepers.empty()) break;
-    // Which one wakes is the kernel's secret.
+    // The kernel does not say which one it wakes.
     strand& s = *sleepers[draw(static_cast<std::uint32_t>(sleepers.size()))];
     s.stands = standing::ready;
     s.chain = mix(s.chain, waker.chain);
@@ -427,7 +428,7 @@ void engine::forget_var(const void* place) {
   if (found != place_table<var_state>::none) vars_[found].reset();
 }
 
-// ---- The doors of weft/test.hpp ----
+// ---- The functions of weft/test.hpp ----
 
 namespace detail {
 

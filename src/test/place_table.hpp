@@ -1,8 +1,8 @@
-// place_table.hpp: what the engine knows of places in memory, by address.
+// place_table.hpp: what the engine knows about places in memory, by address.
 //
-// Entries are numbered in the order in which they were made, so that nothing that follows from a
-// number depends on where memory happened to lie. An entry hides older ones of the same place.
-// clear() keeps the memory, because a run makes much the same entries as the one before it.
+// Entries are numbered in the order in which they were made, so that nothing depends on addresses.
+// An entry hides older entries of the same place. clear() keeps the memory, because a run makes
+// much the same entries as the run before.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace weft::test {
 
-// T has reset(), which makes it as good as new.
+// T has reset(), which restores its initial state.
 template <class T>
 class place_table {
  public:
@@ -30,7 +30,7 @@ class place_table {
     return s.round == round_ ? s.number : none;
   }
 
-  // Makes an entry; references to others do not survive. Returns: its number.
+  // Makes an entry, which invalidates references to others. Returns: its number.
   std::uint32_t add(const void* place) {
     if ((taken_ + 1) * 2 > slots_.size()) grow();
     slot& s = slots_[slot_of(place)];

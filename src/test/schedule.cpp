@@ -19,7 +19,7 @@ std::string_view prefix_of(actor::kind k) {
   return "";
 }
 
-// Takes a number off the front. Returns: false if there is none.
+// Removes a number from the front. Returns: false if there is none.
 bool take_number(std::string_view& text, std::uint32_t& n) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc{}) return false;
@@ -84,7 +84,7 @@ struct repeat {
   std::size_t times = 1;
 };
 
-// What is repeated from `at` on, with the most to gain.
+// The repetition from `at` on that saves most.
 repeat repeat_at(const std::vector<schedule::segment>& all, std::size_t at) {
   constexpr std::size_t longest = 16;
   constexpr std::size_t worth_it = 3;
@@ -137,7 +137,7 @@ void schedule::write(void (*put)(void*, std::string_view), void* argument) const
 }
 
 bool schedule::parse(std::string_view text, schedule& out) {
-  constexpr std::size_t longest = 100'000'000;  // nobody means more than that
+  constexpr std::size_t longest = 100'000'000;  // longer schedules are errors
   out.clear();
   bool first = true;
   while (!text.empty() && text.front() != '_') {

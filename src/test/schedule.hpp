@@ -1,12 +1,12 @@
-// schedule.hpp: an order of steps, as it is recorded, shrunk, printed and replayed.
+// schedule.hpp: an order of steps, which is recorded, shrunk, printed and replayed.
 //
 // Each step of a run is made by an actor: a goroutine, the store buffer of one (its oldest store
-// reaches memory), the timeout of a waiting one, or the clock. A schedule lists who made how many
-// steps before somebody else had a turn, and what was chosen where a number had to be.
+// reaches memory), the timeout of a waiting one, or the clock. A schedule lists the actors and how
+// many steps each makes before the next one's turn, and the numbers that were chosen.
 //
-// As text: "0x3-1x5-t-0x2_1-0": goroutine 0 makes three steps, 1 five, the clock one, 0 two, and
-// then everybody as if nobody chose; the first choice of a number is 1, the second 0. What repeats
-// is written once: "(0x2-t)x40_1x7".
+// As text: "0x3-1x5-t-0x2_1-0". Goroutine 0 makes three steps, goroutine 1 five, the clock one,
+// goroutine 0 two; after that the default order applies. The first chosen number is 1, the second
+// 0. A repeated part is written once: "(0x2-t)x40_1x7".
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ struct schedule {
   std::size_t switches() const;
 
   std::string print() const;
-  // The same in pieces, without allocating.
+  // Writes the text in pieces, without allocating.
   void write(void (*put)(void* argument, std::string_view piece), void* argument) const;
   // Returns: false if the text is no schedule.
   static bool parse(std::string_view text, schedule& out);

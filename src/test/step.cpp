@@ -1,4 +1,4 @@
-// step.cpp: who makes the next step, what waiting is, and when time passes.
+// step.cpp: chooses the next step, and defines how goroutines wait and when time passes.
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "test/engine.hpp"
@@ -10,7 +10,7 @@
 namespace weft::test {
 namespace {
 
-constexpr int fruitless_yields_max = 100;  // then time goes on, if it can
+constexpr int fruitless_yields_max = 100;  // after so many time passes, if it can
 
 using sched::goroutine;
 
@@ -47,7 +47,8 @@ bool engine::enabled(const strand& s) const {
   return false;
 }
 
-// Whether somebody could have gone on ever since `yielder` yielded the last time but one.
+// Whether another goroutine could have made a step ever since `yielder` yielded the time before
+// last.
 bool engine::owes_a_turn(const strand& yielder) const {
   return std::any_of(alive_.begin(), alive_.end(), [&](const strand* s) {
     return s->stands == standing::ready && s->moved_at < yielder.yielded_before && enabled(*s);
@@ -58,7 +59,8 @@ void engine::collect() {
   offer_.actors.clear();
   offer_.current_may = last_ != nullptr && last_->stands == standing::ready && enabled(*last_);
   if (last_ != nullptr) offer_.current = {actor::kind::goroutine, last_->index};
-  // First whoever made the last step, unless it waits or yields; then the others, in turn.
+  // First the goroutine that made the last step, unless it waits or yields; then the others, in
+  // turn.
   auto next = alive_.begin();
   if (last_ != nullptr) {
     next = std::upper_bound(next, alive_.end(), last_->index, strand::comes_before);
@@ -80,7 +82,7 @@ void engine::collect() {
   if (!somebody) {
     collect_last_resort();
   } else if (ready_since != base::never && main_->stands != standing::done &&
-             (timers_.earliest_hint() <= now_ns_ ||  // due, whoever else has something to do
+             (timers_.earliest_hint() <= now_ns_ ||  // due, even if others have something to do
               timers_.earliest_hint() - options_.late_ns <= ready_since)) {
     offer_.actors.push_back({actor::kind::clock, 0});
   }
@@ -98,8 +100,8 @@ void engine::collect_timeouts() {
   }
 }
 
-// Nothing moves by itself. Loops that count their turns go on; then who waits for rest has it; then
-// time passes; then timeouts come true.
+// No goroutine can go on by itself. First, loops that count their turns go on; else the goroutine
+// in test::wait does; else time passes; else waits time out.
 void engine::collect_last_resort() {
   const strand* best = nullptr;
   for (const strand* const s : alive_) {
@@ -117,7 +119,7 @@ void engine::collect_last_resort() {
     offer_.actors.push_back({actor::kind::goroutine, rester_->index});
     return;
   }
-  // A ticker that nobody listens to lets nobody go on.
+  // The tick of a ticker that no goroutine waits for lets no goroutine go on.
   if (timers_.earliest_hint() != base::never && main_->stands != standing::done &&
       timers_.could_wake()) {
     offer_.actors.push_back({actor::kind::clock, 0});
@@ -129,14 +131,15 @@ void engine::collect_last_resort() {
         std::find(offer_.actors.begin(), offer_.actors.end(), timeout) == offer_.actors.end()) {
       offer_.actors.push_back(timeout);
     }
-    // Nothing but this loop is left, and no time to wait for: it is endless.
+    // Only this loop is left, and no timer is pending: the loop is endless.
     if (s->stands == standing::yielding) {
       offer_.actors.push_back({actor::kind::goroutine, s->index});
     }
   }
 }
 
-// Runs what is no goroutine until it is one's turn. Returns: null if the run is over.
+// Makes the steps of buffers, timeouts and the clock until it is a goroutine's turn. Returns: that
+// goroutine; null if the run is over.
 strand* engine::decide() {
   for (;;) {
     if (fault_ != fault::none || (watch_ != nullptr && check_expectations())) return nullptr;
@@ -298,7 +301,7 @@ void engine::ready(goroutine* g) noexcept {
   s.set_status(sched::state::runnable);
   s.token = true;
   s.chain = mix(mix(s.chain, a_wake_up), rest_hash_);
-  // Whoever the clock wakes is not ordered after whoever happens to run.
+  // A goroutine that the clock wakes is not ordered after the one that happens to run.
   strand* const by = clock_runs_ ? nullptr : current_;
   if (by != nullptr) {
     drain(*by);
@@ -391,7 +394,7 @@ std::uint32_t engine::choose(std::uint32_t n) noexcept {
   return v;
 }
 
-// A choice that nobody learns of but through what comes of it.
+// A choice that is visible only by its effects.
 std::uint32_t engine::draw(std::uint32_t n) {
   if (n <= 1) return 0;
   const std::uint32_t v = chooser_->value(n);

@@ -35,14 +35,14 @@ goroutine* engine::take_record_inside() noexcept { return new_strand(); }
 
 void engine::start(goroutine* g) noexcept {
   strand& s = static_cast<strand&>(*g);
-  if (clock_runs_) {  // a timer starts it: nobody who runs is its parent
+  if (clock_runs_) {  // a timer starts it: it has no parent
     s.chain = mix(s.chain, rest_hash_);
     admit(s);
     if (tracing_) note_for(s, "its time has come", {});
     return;
   }
   strand& me = *current_;
-  drain(me);  // a store is never seen later than something that comes after it and orders
+  drain(me);  // other goroutines must see the stores before what follows and orders them
   link_rest(me, a_start);
   s.chain = mix(s.chain, me.chain);
   s.created_by = me.id;
@@ -194,7 +194,7 @@ void engine::give_stack(strand& s) {
 }
 
 #if WEFT_TSAN
-// It takes its time to make a fiber, so they are used again.
+// Making a fiber takes long, so fibers are used again.
 void engine::give_fiber(strand& s) {
   if (free_fibers_.empty()) {
     s.fiber = base::sanitizer::create_fiber();

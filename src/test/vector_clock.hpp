@@ -1,5 +1,5 @@
-// vector_clock.hpp: what of each goroutine's past is visible at some point: the heart of finding
-// races. An event of goroutine g at its time n is visible where clock[g] >= n.
+// vector_clock.hpp: which part of each goroutine's past is visible at a point; races are found by
+// it. An event of goroutine g at its time n is visible where clock[g] >= n.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class vector_clock {
     }
   }
 
-  // Calls f(goroutine) for each of which `this` knows more than `other`.
+  // Calls f(goroutine) for each goroutine of which `this` knows more than `other`.
   template <class F>
   void for_each_beyond(const vector_clock& other, F&& f) const {
     for (std::size_t i = 0; i < few + high_.size(); ++i) {

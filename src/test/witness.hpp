@@ -1,11 +1,11 @@
-// witness.hpp: what becomes of an exploration whose program ends the process: by a signal, abort()
-// or a sanitizer's report, it prints the line that replays the run first (engine::last_words).
+// witness.hpp: what happens if an explored program ends the process by a signal, abort() or a
+// sanitizer's report: first it prints the line that replays the run (engine::last_words).
 #pragma once
 
 namespace weft::test {
 
-// While it lives, this thread's simulations have last words. Faults and fatal() come by way of
-// sched/report.cpp; here is what else it takes: abort() and the sanitizers.
+// While this object lives, this thread's simulations print their last words. For faults and
+// fatal(), sched/report.cpp calls them; this file handles abort() and the sanitizers.
 class witness {
  public:
   witness();
