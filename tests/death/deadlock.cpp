@@ -86,7 +86,7 @@ void after_a_long_timer_was_stopped() {
   cancel();
   (void)weft::chan<int>().recv();
 }
-// The last one that ran takes its thread with it.
+// The last goroutine that ran ends its thread.
 void after_a_bound_goroutine_has_ended() {
   weft::go([] {
     weft::this_goroutine::lock_thread();
@@ -95,7 +95,7 @@ void after_a_bound_goroutine_has_ended() {
   (void)weft::chan<int>().recv();
 }
 
-// A descriptor that nobody waits for wakes nobody.
+// A descriptor without a waiter wakes no goroutine.
 void with_an_open_socket() {
   auto l = weft::net::listen("tcp", "127.0.0.1:0");
   (void)weft::chan<int>().recv();
@@ -167,7 +167,7 @@ void a_bound_goroutine_blocks_in_the_kernel() {
   });
   (void)c.recv();
 }
-// Everybody waits for good, but there is a handler, and what that may do nobody knows.
+// All goroutines wait for ever, but there is a signal handler, which may do anything.
 void a_signal_may_come() {
   struct sigaction action{};
   action.sa_handler = [](int) {

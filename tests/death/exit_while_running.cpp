@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 std::atomic<int> uses{0};
 
-// Whoever uses it after its destruction ends the process with a status of its own.
+// A goroutine that uses this object after its destruction ends the process with a special status.
 class watched {
  public:
   watched() : text_(std::make_unique<std::string>("alive")) {}
@@ -31,7 +31,7 @@ class watched {
     while (std::chrono::steady_clock::now() < until) {
     }
     text_.reset();
-    weft::blocking([] {});  // nobody is left to hand the processor to
+    weft::blocking([] {});  // no goroutine is left that could use the processor
     // Needs the locks that a goroutine stopped at the wrong place would hold for ever.
     text_ = std::make_unique<std::string>(std::string(1000, 'x'));
     std::fprintf(stdout, "%zu\n", text_->size());

@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
   weft::run([] {
     weft::wait_group all;  // everything that needs memory once has it now
     for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::yield(); });
-    // And threads: with all of them locked, nobody could run the rest.
+    // And threads: with all of them locked, no thread could run the rest.
     for (int i = 0; i < 8; ++i) {
       all.go([] {
         weft::this_goroutine::lock_thread();

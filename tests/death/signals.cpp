@@ -23,7 +23,7 @@ using weft::test::bytes;
 
 void send_self(int s) { ::kill(::getpid(), s); }
 
-// A real one, with somebody who wants the signal.
+// A real fault, while a channel wants the signal.
 int fault() {
   const weft::chan<int> c(1);
   os::notify(c, {SIGSEGV});
@@ -56,7 +56,7 @@ int by_default() {
   return 4;
 }
 
-// Puts the writing end of a pipe that nobody reads there.
+// Puts the writing end of a pipe without a reader there.
 void break_pipe_at(int fd, int flags) {
   int ends[2];
   if (::pipe2(ends, flags) != 0) ::_exit(5);

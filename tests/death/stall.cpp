@@ -1,4 +1,5 @@
-// Holds its processor for too long: computing, or asleep in a call that nobody waits for.
+// Holds its processor for too long: computing, or asleep in a call while no other goroutine wants
+// to run.
 #include <weft/weft.hpp>
 
 #include <chrono>

@@ -198,7 +198,7 @@ class net_peers : public test::external_test {
     return test::count_sockets();
   }();
   test::temporary_directory directory_;
-  // One that hangs says where.
+  // A test that hangs tells where.
   const test::watchdog dog_{100s,
                             std::string("--gtest_filter=*") +
                                 ::testing::UnitTest::GetInstance()->current_test_info()->name()};
@@ -411,7 +411,7 @@ TEST_P(net_peers, a_half_closed_client_gets_its_answer) {
   EXPECT_EQ(ended.load(), 3);
 }
 
-// A process that writes to somebody who is gone is killed by default. A server is not.
+// By default a process that writes to a vanished peer is killed. A server must not be.
 TEST_P(net_peers, a_client_that_vanishes_is_an_error_and_no_signal) {
   struct sigaction deadly{};
   deadly.sa_handler = SIG_DFL;
@@ -442,7 +442,7 @@ TEST_P(net_peers, a_client_that_vanishes_is_an_error_and_no_signal) {
   ::sigaction(SIGPIPE, &before, nullptr);
 }
 
-// The same where the kernel copies by itself, and cannot leave the signal out (io/sigpipe.hpp).
+// As above, where the kernel copies by itself and cannot suppress the signal (io/sigpipe.hpp).
 TEST_P(net_peers, copying_to_a_client_that_vanishes_is_an_error_and_no_signal) {
   struct sigaction action{};
   ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &action), 0);

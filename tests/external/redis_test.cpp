@@ -91,7 +91,7 @@ TEST_P(redis, a_hundred_consumers_wait_and_the_producer_still_runs) {
   wait_group all;
   for (std::string& element : got) {
     all.go([&] {
-      // One that waited in vain has shown enough; without this all of them would, one by one.
+      // One wait in vain is enough; without this all of them would wait, one after the other.
       if (too_late.load(std::memory_order_relaxed)) return;
       const connection c = store_.connect();
       ASSERT_TRUE(c != nullptr && c->err == 0) << (c != nullptr ? c->errstr : "no memory");

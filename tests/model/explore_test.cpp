@@ -147,7 +147,7 @@ std::set<std::vector<int>> outcomes(const options& o, const program& p) {
   return all;
 }
 
-// The same without the final memory.
+// As above, without the final memory.
 std::set<std::vector<int>> reads(const program& p, std::size_t count) {
   std::set<std::vector<int>> all;
   for (const auto& outcome : outcomes(unbounded, p)) {
@@ -520,7 +520,7 @@ TEST(explore, finds_a_livelock_that_keeps_busy) {
   EXPECT_EQ(r.message, "no end after 500 steps: t runnable, t spins");
 }
 
-// Forgetting what was read first would be a livelock that is none.
+// If the first reads were forgotten, this would be reported as a livelock, wrongly.
 TEST(explore, a_loop_that_reads_much_goes_on_after_every_change) {
   for (const std::size_t changes : {0U, 30U, 69U}) {
     const result r = explore({}, [changes](world& w) {
@@ -561,7 +561,7 @@ TEST(explore, lets_a_loop_that_counts_come_to_its_end) {
   EXPECT_TRUE(r.exhausted);
 }
 
-// Who waits for rest runs when the others are done or asleep, not before, and sees what they did.
+// A goroutine in test::wait runs only when the others are done or asleep, and sees what they did.
 TEST(explore, rest_comes_when_nothing_else_can_happen) {
   const result r = explore(unbounded, [](world& w) {
     struct state {
@@ -631,7 +631,7 @@ TEST(explore, finds_aba_in_a_stack_of_reused_items) {
       treiber_stack::item* second = s->pop();
       if (second != nullptr) second->owner.enter();
       if (first != nullptr) s->push(first);
-      // `second` is still ours; whoever else gets it, gets it through a stale `next`.
+      // `second` is still ours; another thread can get it only through a stale `next`.
       if (treiber_stack::item* again = s->pop()) exclusive::stay mine(again->owner);
       if (second != nullptr) second->owner.leave();
     });

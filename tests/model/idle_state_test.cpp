@@ -34,7 +34,7 @@ struct as_written {
   static constexpr goroutines are = goroutines::end_at_once;
   static constexpr bool last_look = true;         // [W1] before sleeping
   static constexpr bool passes_search_on = true;  // I2, after finding work
-  static constexpr bool gives_up_locked = true;   // wake_one() that finds nobody
+  static constexpr bool gives_up_locked = true;   // wake_one() that finds no machine
 };
 
 template <class Platform, class Rules, std::size_t sleepers, std::size_t producers>

@@ -70,7 +70,7 @@ class watched {
   var<interruption*> linked_{nullptr, "the list"};
 };
 
-// Something to wait for once, that lets the waiter's place be used by whoever has found it there.
+// Something to wait for once. A thread that finds the waiter's place may use it.
 template <class Seam, bool settles>
 struct state : parking_lot {
   using me = state;

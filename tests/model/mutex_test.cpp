@@ -52,7 +52,7 @@ namespace {
 
 constexpr std::int64_t some_time = 0;  // every deadline may pass at any moment
 
-// Nobody is ever starved; or everybody is who has waited at all.
+// Either no waiter is ever starved, or every waiter is.
 enum class mode : std::uint8_t { normal, starving };
 
 template <class Platform, mode m>
@@ -124,7 +124,8 @@ struct shared_mutex : parking_lot, machines_of<Seam> {
     core->lock();
     use();
   }
-  // Whoever gives up does not use it: whoever comes last is known only afterwards.
+  // A goroutine that gives up does not use the mutex, because only afterwards is it known which is
+  // last.
   void try_and_use() {
     if (core->lock_until(some_time)) {
       use();
@@ -164,7 +165,7 @@ TEST(mutex_core, two_lock_twice) { expect_right({.preemptions = -1}, &program<no
 TEST(mutex_core, three_lock_once) { expect_right({.preemptions = 3}, &program<normal, 3, 1>); }
 TEST(mutex_core, three_lock_twice) { expect_right({.preemptions = 3}, &program<normal, 3, 2>); }
 
-// Handed over: the lock is never free in between, and nobody has it twice.
+// In a hand-over the lock is never free in between, and no two goroutines have it.
 TEST(mutex_core, starved_two_lock_twice) {
   expect_right({.preemptions = -1}, &program<starving, 2, 2>);
 }
@@ -172,7 +173,7 @@ TEST(mutex_core, starved_three_lock_twice) {
   expect_right({.preemptions = 3}, &program<starving, 3, 2>);
 }
 
-// One that was woken and gets the lock by spinning has to pass the duty to wake on.
+// A woken waiter that gets the lock by spinning has to pass on the duty to wake the next.
 TEST(mutex_core, who_spins_forgets_nobody) {
   expect_right({.preemptions = 2}, &program<spinning, 3, 1>);
   expect_right({.preemptions = 2}, &program<spinning, 2, 2>);

@@ -229,7 +229,7 @@ struct hasty_give_up : platform {
   };
 };
 
-// A give_up that readies nobody.
+// A give_up that readies no waiter.
 struct careless_give_up : seam {
   static void ready_inside(waiter) noexcept {}
 };

@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-// The poller: interrupts stay until somebody sleeps there, and time may be up at any moment.
+// The poller: an interrupt stays until a thread sleeps there, and its time may be up at any moment.
 template <class Platform>
 struct bell {
   typename Platform::template atomic<std::uint32_t> rung{0};
@@ -173,7 +173,7 @@ TEST(parker, one_wake_up_ends_a_sleep_in_the_poller) {
 
 TEST(parker, an_event_loses_no_token) { expect_right(&two_wakers_and_an_event<platform>); }
 
-// A waker that touched the parker after its exchange would touch memory that is somebody else's.
+// A waker that touched the parker after its exchange would touch memory that has another owner.
 TEST(parker, may_be_gone_as_soon_as_wait_has_returned) { expect_right(&gone_after_wait<platform>); }
 
 // Consumes the token with a store: it may linger in the buffer while the waiter looks at the world,

@@ -44,10 +44,10 @@ class parking_lot {
 
   static record& self() { return current_->records_[engine::current()->running().index]; }
 
-  // A clock that moves on each time somebody looks.
+  // A clock that moves on each time it is read.
   static std::int64_t tick() { return ++current_->ticks_; }
 
-  // For at_end: a token that nobody took belongs to a waiter that was readied once too often.
+  // For at_end: a token that is left belongs to a waiter that was readied once too often.
   void check_empty() const {
     for (const record& r : records_) {
       check(r.token.load(std::memory_order_relaxed) == 0, "a token is left over");

@@ -55,7 +55,7 @@ struct machine {
   var<int> mailbox{0, "mailbox"};
   typename Platform::template atomic<std::uint32_t> delivered{0};
 
-  // What it has given up, and somebody else goes on with.
+  // What this machine has given up, and another machine goes on with.
   typename Platform::template atomic<processor*> passed_on{nullptr};
 
   machine() {
@@ -143,7 +143,7 @@ struct machine {
     chair.leave();
   }
 
-  // Somebody else, who takes over what was given up.
+  // Another machine, which takes over what was given up.
   void go_on() {
     if (processor* const theirs = passed_on.load(acquire)) theirs->use();
   }
@@ -166,7 +166,7 @@ struct machine {
   // Claimer: takes the processor away and keeps it.
   bool detach(int turns) {
     if (!chair.claim(turns)) return false;
-    if (p.get() != &first) {  // somebody was faster
+    if (p.get() != &first) {  // another machine was faster
       chair.release();
       return false;
     }
@@ -209,7 +209,7 @@ struct machine {
     chair.release();
   }
 
-  // Claimer: as detach(), whatever a thief has asked, who is told that there is nothing.
+  // Claimer: like detach(), but also if a thief has asked; the thief is told that there is nothing.
   bool detach_from_thief(int turns) {
     if (detach(turns)) return true;
     const std::uint32_t question = chair.accept_for_owner();
@@ -235,14 +235,14 @@ struct machine {
   // Requires: a scene with_work().
   void check_work() { check(first.work.get() + loot == work_there, "work was lost or doubled"); }
 
-  // I3, and nobody is left inside.
+  // I3, and no machine is left inside.
   void check_free() {
     check(!chair.inside_hint(), "the owner is still inside");
     check(chair.claim(1), "a request was left behind");
   }
 };
 
-// A machine, and those who take part; what came of each is noted in the machine.
+// A machine and the other participants. The machine notes what each of them achieved.
 template <class Platform>
 class scene {
  public:
@@ -276,7 +276,7 @@ class scene {
   void thief(int turns) {
     w_.thread("thief", [m = m_, turns] { m->loot = m->rob(turns); });
   }
-  // Anybody else, or what holds in the end: a function of the machine.
+  // Another participant, or a condition at the end: a function of the machine.
   template <class F>
   void thread(const char* name, F body) {
     w_.thread(name, [m = m_, body] { body(*m); });
@@ -345,7 +345,7 @@ void owner_and_thief(world& w) {
   s.at_end([](auto& m) { m.check_work(); });
 }
 
-// The same with a thief that withdraws, asks again, and meets a claimer.
+// As above, with a thief that withdraws, asks again, and meets a claimer.
 template <class Platform>
 void owner_beggar_and_claimer(world& w) {
   scene<Platform> s(w);
@@ -432,7 +432,7 @@ void owner_gives_up(world& w) {
   });
 }
 
-// The same with a thief, whose question is answered before the processor goes, or not at all.
+// As above, with a thief whose question is answered before the processor leaves, or not at all.
 template <class Platform, bool heeds>
 void owner_gives_up_beside_a_thief(world& w) {
   scene<Platform> s(w);

@@ -35,7 +35,7 @@ struct shared_lock_state : parking_lot {
     core.emplace();
   }
 
-  // Who has used it last may destroy it. An unlock before may still be on its way out.
+  // The last user may destroy the mutex, while an earlier unlock is still on its way out.
   void write_and_unlock() {
     check(writers_in == 0 && readers_in == 0, "a writer is not alone");
     ++writers_in;
@@ -121,7 +121,7 @@ void reader_then_last_writer(world& w) {
 
 using real = basic_seam<platform>;
 
-// Everybody is starved who has waited at all.
+// Every waiter is starved.
 struct starving : basic_seam<platform> {
   static std::int64_t now_ns() noexcept { return ++calls * 2 * detail::starved_ns; }
   static inline std::int64_t calls = 0;
@@ -137,7 +137,7 @@ TEST(shared_mutex_core, a_writer_and_a_reader) {
   expect_right({.preemptions = 4}, &program<real, {.writers = 1, .readers = 1}, begin::spread>);
 }
 
-// I6: whoever is handed the lock by a reader destroys it at once.
+// I6: a goroutine to which a reader hands the lock destroys the mutex at once.
 TEST(shared_mutex_core, a_reader_touches_nothing_after_it_has_left) {
   expect_right({.preemptions = -1}, &reader_then_last_writer<real, begin::gathered>);
   expect_right({.preemptions = 4}, &reader_then_last_writer<real, begin::spread>);
@@ -148,7 +148,7 @@ TEST(shared_mutex_core, a_writer_and_two_readers) {
   expect_right({.preemptions = 1}, &program<real, {.writers = 1, .readers = 2}, begin::spread>);
 }
 
-// I5: one of them is told, whoever comes in between.
+// I5: one of the waiters is woken, even if another goroutine comes in between.
 TEST(shared_mutex_core, two_writers_and_a_reader) {
   expect_right({.preemptions = 2}, &program<real, {.writers = 2, .readers = 1}, begin::gathered>);
   expect_right({.preemptions = 2}, &program<real, {.writers = 2, .readers = 1}, begin::spread>);
@@ -159,7 +159,7 @@ TEST(shared_mutex_core, three_writers) {
   expect_right({.preemptions = 2}, &program<starving, {.writers = 3}, begin::gathered>);
 }
 
-// Whoever gives up leaves nobody behind who waited for it.
+// A waiter that gives up leaves no goroutine behind that waited because of it.
 TEST(shared_mutex_core, deadlines_leave_nobody_behind) {
   expect_right({.preemptions = 1, .timeouts = 2},
                &program<real, {.writers = 1, .readers = 1, .timed_writers = 1}, begin::gathered>);

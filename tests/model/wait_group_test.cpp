@@ -125,7 +125,7 @@ void timed_waiters_and_a_done(world& w) {
   w.at_end([s] { s->check_empty(); });
 }
 
-// Nobody is ever done: every deadline must end its wait, and leave nothing behind.
+// done is never called: every deadline must end its wait, and leave nothing behind.
 template <class Platform, std::size_t timed_waiters>
 void timed_waiters_alone(world& w) {
   auto s = std::make_shared<shared_group<Platform>>(1);
@@ -216,7 +216,8 @@ TEST(wait_group_core, a_waiter_gives_up_or_is_released) {
   expect_right(everything, &timed_waiters_and_a_done<platform, 1, 0>);
 }
 
-// If the one that gives up took `waited` away from one that stays, nobody would release that one.
+// If a waiter that gives up cleared `waited` although another stays, the other would never be
+// released.
 TEST(wait_group_core, giving_up_harms_no_other_waiter) {
   expect_right({.preemptions = bound + 1, .timeouts = 2},
                &timed_waiters_and_a_done<platform, 1, 1>);
@@ -239,7 +240,7 @@ TEST(wait_group_core, may_be_used_again_as_soon_as_a_waiter_has_given_up) {
   expect_right(everything, &second_round_after_giving_up<platform>);
 }
 
-// Whoever begins to wait while somebody tries to go below 0 must not be left behind.
+// A goroutine that begins to wait while another tries to go below 0 must not be left behind.
 TEST(wait_group_core, a_refused_sub_leaves_no_waiter_behind) {
   expect_right(everything, &overruns_and_waiters<platform, 1, 0, 1>);
   expect_right({.preemptions = bound + 1}, &overruns_and_waiters<platform, 2, 0, 1>);

@@ -158,7 +158,7 @@ class wait_for_time {
 
 // --------------------------------------------------------------------------------- calls that wait
 
-// What one goroutine has to make calls that need nobody else. Each is made with descriptors of its
+// What a goroutine needs for calls that involve no other. Each is made with descriptors of its
 // own: the only threads that wait here are the caller's.
 class calls {
  public:
@@ -281,10 +281,10 @@ class calls {
   tally* tally_;
   int port_;
   descriptor epoll_;
-  pipe_ends silent_;  // nobody ever writes
+  pipe_ends silent_;  // no data ever comes
   descriptor socket_;
   descriptor peer_;
-  sem_t semaphore_{};  // nobody ever posts
+  sem_t semaphore_{};  // never posted
   std::mutex mutex_;
   std::condition_variable condition_;
 };
@@ -294,7 +294,7 @@ class calls {
 // Plain threads: what is looked at are the calls of goroutines, and these must not wait for a
 // goroutine that gets no processor.
 
-// Gives a byte and the end of the stream to everybody who connects.
+// Sends each client a byte and the end of the stream.
 class server {
  public:
   server() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

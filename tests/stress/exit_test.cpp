@@ -25,7 +25,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Destroyed by exit(). Whoever finds it destroyed ends the process the wrong way.
+// Destroyed by exit(). A goroutine that finds it destroyed ends the process with a wrong status.
 class landmark {
  public:
   void visit() const {
@@ -57,7 +57,7 @@ void keep_busy(base::random random) {
         break;
       }
       case 2: {
-        // The allocator's lock is one that the exiting thread needs.
+        // The exiting thread needs the allocator's lock, too.
         std::vector<std::unique_ptr<char[]>> memory;
         for (int i = 0; i < 50; ++i) memory.emplace_back(new char[1 + random.below(4000)]);
         break;

@@ -1,4 +1,4 @@
-// Who can run does run, and soon, whatever the others do.
+// A goroutine that can run does run, and soon, whatever the others do.
 //
 // Every test keeps all processors busy in one way and looks at those who have to wait: equals,
 // newcomers, sleepers, readers, the third beside a pair. The limits are what Go's scheduler keeps
@@ -73,7 +73,7 @@ class crowd {
     });
   }
 
-  // Two goroutines with one token; who has it computes for one turn.
+  // Two goroutines with one token; the one that has it computes for one turn.
   void add_pairs(int n, steady::duration turn) {
     for (int i = 0; i < n; ++i) {
       const chan<int> there;
@@ -127,7 +127,7 @@ class crowd {
   }
 
  private:
-  // On a line of its own: who counts most must not be who shares least.
+  // On a cache line of its own: counting must not be slowed by sharing.
   struct alignas(64) one {
     std::atomic<std::uint64_t> turns{0};  // relaxed: written by its goroutine only
   };
@@ -373,7 +373,7 @@ TEST_F(fairness, pairs_of_different_grain_get_comparable_time) {
     const chan<bool> done;
     const chan<bool> coarse;
     const chan<bool> fine;
-    std::atomic<std::uint64_t> coarse_steps{0};  // relaxed, both: who has the token counts
+    std::atomic<std::uint64_t> coarse_steps{0};  // relaxed, both: the token's holder counts
     std::atomic<std::uint64_t> fine_steps{0};
     const auto work = [&done](std::uint64_t steps, std::atomic<std::uint64_t>& count,
                               const chan<bool>& token) {
@@ -502,7 +502,7 @@ TEST_F(fairness, those_that_start_their_successors_let_others_begin) {
   std::this_thread::sleep_for(2s);
   over = true;
   all.wait();
-  // Those that never had a turn have had it by now.
+  // Goroutines that had no turn at first have had one by now.
   const steady::duration longest = std::ranges::max(waits);
   EXPECT_LE(longest, slowness * 1s + 2 * noise.worst()) << in_us(longest) << " us";
 }
@@ -523,7 +523,7 @@ TEST_F(fairness, a_sleeper_wakes_in_time_beside_pairs) {
                      {.median = 5ms, .p99 = 20ms, .worst = 40ms});
 }
 
-// Nobody asks hogs for a turn but the runtime.
+// Only the runtime can make hogs give up a turn.
 TEST_F(fairness_soak, a_sleeper_wakes_in_time_beside_hogs) {
   for (const int hogs : {2, scaled(100, 10), scaled(500, 20)}) {
     SCOPED_TRACE(std::to_string(hogs) + " hogs");
@@ -735,7 +735,7 @@ TEST_F(a_call_after_a_slice, may_wait_for_one_in_its_queue) {
         [&] {
           const auto called = steady::now();
           std::unique_lock hold(mutex);
-          // Ends after a while, because a test that fails says more than one that hangs.
+          // Ends after a while, because a test that fails says more than a test that hangs.
           changed.wait_for(hold, 2s, [&] { return is_done; });
           waits.push_back(steady::now() - called);
         });

@@ -128,7 +128,7 @@ TEST_F(locks, conditions_and_semaphores_lose_nobody) {
       8,
       [&](base::random random) {
         for (int i = 0; i < test::scaled(100, 20); ++i) {
-          // Each puts one in and takes one out, so nobody waits for ever.
+          // Each puts one in and takes one out, so no goroutine waits for ever.
           {
             std::unique_lock hold(m);
             not_full.wait(hold, [&] { return filled < 4; });

@@ -117,7 +117,7 @@ class echo_server {
   const net::address address_;
   std::atomic<std::size_t> held_{0};   // relaxed: a number
   std::atomic<std::size_t> wrong_{0};  // relaxed: read when all is over
-  std::string first_wrong_;            // by whoever counted to 1
+  std::string first_wrong_;            // by the goroutine that counted to 1
   wait_group all_;
 };
 
@@ -535,14 +535,14 @@ class plagued_pair {
         sent_least_ += n;
         continue;
       }
-      // A part of it may have been written: nobody can go on after that.
+      // A part may have been written, so the stream cannot go on.
       if (done.error() == timed_out) {
         if (!has_deadlines_) complain("a write timed out without a deadline", done.error());
         (void)a_.close_write();
       } else if (done.error() == closed) {
         if (!a_closing_.load(std::memory_order_acquire)) complain("a write found it closed", {});
       } else if (done.error() == std::errc::broken_pipe && shut_.load(std::memory_order_acquire)) {
-        // close_write() by the one who ends it.
+        // close_write() by the side that ends the connection.
       } else if (!is_lost(done.error()) || !b_closing_.load(std::memory_order_acquire)) {
         complain("a write failed", done.error());
       }
@@ -578,7 +578,7 @@ class plagued_pair {
       break;
     }
     over_.store(true, std::memory_order_release);
-    // Nobody reads any more: the writer must not wait for it.
+    // The peer no longer reads: the writer must not wait for that.
     b_closing_.store(true, std::memory_order_release);
     (void)b_.close();
   }

@@ -94,7 +94,7 @@ TEST_F(park, pairs_throw_a_ball_to_each_other_and_never_drop_it) {
       for (auto& g : games) g->begin();
       for (auto& g : games) g->end();
       for (auto& t : threads) t.join();
-      expect_quiet();  // the players who do not touch the last ball have gone, too
+      expect_quiet();  // the players that do not touch the last ball have ended, too
     } while (!time_is_up(part + 1, 4) && !HasFailure());
   }
 }
@@ -151,7 +151,7 @@ TEST_F(park, crowds_wait_for_one_counter_and_destroy_it) {
         if (users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
       }
     };
-    // Those who count down do not hold it: that is the promise.
+    // The goroutines that count down do not keep the latch alive: that is the promise.
     auto* const s = new shared(waiters + 1);
     s->counter.add(doers);
     wait_group all;

@@ -354,7 +354,7 @@ class use_stdio {
   std::FILE* null_;
 };
 
-// What a std::mutex protects; whoever is stopped with it keeps all others waiting.
+// What a std::mutex protects. A goroutine that is paused with the mutex keeps all others waiting.
 class use_mutex {
  public:
   const char* operator()(hog& self) {
@@ -384,7 +384,7 @@ constinit thread_local std::uint64_t of_this_thread = 0;
   return address;
 }
 
-// A goroutine that does not enter the runtime stays on its thread, and nobody else comes there.
+// A goroutine that does not enter the runtime stays on its thread, and no other runs there.
 class use_thread_local {
  public:
   const char* operator()(hog& self) const {
@@ -537,7 +537,7 @@ class signal_sender {
         }
       }
       for (int i = 0; i < 16 && n != 0; ++i) {
-        // One that has ended meanwhile does not get it; a machine that has no thread yet has 0.
+        // A thread that has ended does not get the signal; a machine without a thread has 0.
         const pid_t to = threads[chance.below(n)];
         if (to != 0) ::syscall(SYS_tgkill, ::getpid(), to, signal_number);
         std::this_thread::sleep_for(std::chrono::microseconds(200 + chance.below(600)));
@@ -551,7 +551,7 @@ class signal_sender {
 
 // ------------------------------------------------------------------------------ the tests
 
-// Stopped with malloc's lock held: whoever else allocates waits for a thread without a processor.
+// Paused with malloc's lock held: other allocating threads wait for a thread without a processor.
 TEST_F(pause, in_malloc_and_free) { stop_in("malloc", {{&use_heap}}); }
 
 TEST_F(pause, in_containers) { stop_in("std::map", {{&use_map}}); }
@@ -580,7 +580,7 @@ TEST_F(pause, under_a_mutex) {
   stop_in("std::mutex", {{std::ref(mutex)}});
 }
 
-// Nobody else may run on the thread of one that is stopped.
+// No other goroutine may run on the thread of a paused one.
 TEST_F(pause, between_two_uses_of_a_thread_local) {
   const use_thread_local local;
   stop_in("thread_local", {{std::ref(local)}});

@@ -85,7 +85,7 @@ struct counts_its_end {
   std::atomic<std::uint64_t>* count;
 };
 
-// Leaves a trace in every kilobyte of its stack and checks that nobody else has been there.
+// Writes a mark into every kilobyte of its stack and checks that no other goroutine has changed it.
 [[gnu::noinline]] bool use_stack(std::size_t bytes, std::uint32_t mark) {
   volatile std::uint32_t page[256];
   for (auto& word : page) word = mark;

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 class talk : public test::stress_test {};
 
-// Somebody who runs f: mostly a goroutine.
+// Runs f, usually in a goroutine.
 class crew {
  public:
   template <class F>
@@ -112,7 +112,7 @@ TEST_F(talk, every_value_arrives_once_and_in_order) {
   });
 }
 
-// Long turns on one machine make it privileged (sched/bias.hpp); then somebody else comes.
+// Long use on one machine gives it the bias (sched/bias.hpp); then another machine comes.
 TEST_F(talk, channels_wander_between_machines) {
   on_all_processors([](base::random& random) {
     const chan<std::uint64_t> values(1'000);

@@ -1,4 +1,4 @@
-// Sleepers: never early, and never forgotten, whoever happens to keep the time.
+// Sleepers: never early, and never forgotten, whichever machine keeps the time.
 #include "stress_fixture.hpp"
 #include "stress_noise.hpp"
 

@@ -89,7 +89,7 @@ class bare_fiber {
 #endif
   }
 
-  // From inside: goes back to whoever resumed.
+  // From inside: goes back to the thread that resumed this fiber.
   static void suspend() {
     bare_fiber& f = *current_;
 #if WEFT_TEST_ASAN
@@ -129,7 +129,7 @@ class bare_fiber {
  private:
   struct context {
     base::saved_frame frame;
-    void* function = nullptr;  // for the entry; nobody else looks
+    void* function = nullptr;  // only the entry reads it
     void* argument = nullptr;
   };
   static_assert(offsetof(context, function) == 32 && offsetof(context, argument) == 40);

@@ -212,7 +212,7 @@ class dns_server {
     message framed{static_cast<std::uint8_t>(reply.size() >> 8),
                    static_cast<std::uint8_t>(reply.size() & 0xff)};
     append(framed, reply.data(), reply.size());
-    // In two pieces, so that whoever reads must read again.
+    // In two pieces, so that the client must read twice.
     (void)::send(c, framed.data(), 3, MSG_NOSIGNAL);
     (void)::send(c, framed.data() + 3, framed.size() - 3, MSG_NOSIGNAL);
     return true;

@@ -17,7 +17,7 @@ inline constexpr bool slow_build = base::sanitizer::active || sizeof(WEFT_EMULAT
 // Returns: the first number, or the second in a build that is slow.
 constexpr int scaled(int n, int n_if_slow) { return slow_build ? n_if_slow : n; }
 
-// The same for explorations, which have a tenth of their runs then.
+// Explorations make a tenth of their runs then.
 constexpr std::uint64_t runs(std::uint64_t n) { return slow_build ? n / 10 : n; }
 
 // Asks for `condition` again and again, letting others run in between, until it holds.

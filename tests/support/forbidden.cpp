@@ -61,7 +61,7 @@ std::atomic<bool> dying{false};
 [[noreturn, gnu::noinline, gnu::cold]] void die(const char* function) {
   // relaxed: what follows needs itself to be let through, and nothing else.
   if (dying.exchange(true, std::memory_order_relaxed)) {
-    for (;;) ::pause();  // somebody else's report comes first
+    for (;;) ::pause();  // another thread's report comes first
   }
   base::text line;
   line << "forbidden: " << function << " was called inside the runtime\n";
@@ -435,7 +435,7 @@ void __cxa_throw(void* thrown, std::type_info* type, void (*destroy)(void*)) {
   __builtin_unreachable();
 }
 
-// The first use of a static variable of a function: whoever comes second waits.
+// The first use of a static variable in a function: the second thread to come waits.
 int __cxa_guard_acquire(__guard* guard) {
   check("__cxa_guard_acquire");
   return real_cxa_guard_acquire.get()(guard);

@@ -62,7 +62,7 @@ class memory_stream final : public http::stream {
     }
     return n;
   }
-  std::error_code wait_for_end() override { return errc::timed_out; }  // nobody watches it
+  std::error_code wait_for_end() override { return errc::timed_out; }  // no test watches it
   std::error_code write(std::span<const std::string_view> pieces) override {
     ++writes;
     if (write_error) return write_error;

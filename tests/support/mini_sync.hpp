@@ -5,7 +5,7 @@
 // interrupted at points alone, so plain members need no lock. Every member function begins with one
 // point; what it does after that, up to a park, is one step.
 //
-// Whoever waits has a node in a queue before it parks, and a wake-up marks the node: it is not lost
+// A waiter puts its node into a queue before it parks, and a wake-up marks the node: it is not lost
 // if it comes between the two.
 #pragma once
 
@@ -28,7 +28,7 @@ using detail::observe;
 using detail::touch;
 using detail::wait_reason;
 
-// Who waits, first come first served. The nodes lie on the stacks of those who wait.
+// The waiters, first come first served. The nodes are on the waiters' stacks.
 class wait_queue {
  public:
   struct node {
@@ -93,7 +93,8 @@ class wait_queue {
   node* first_ = nullptr;
 };
 
-// Whoever comes first has it: one that was woken may find that another was faster.
+// The first to come gets the lock: a waiter that was woken may find that another goroutine was
+// faster.
 class mutex {
  public:
   void lock() {
@@ -119,14 +120,15 @@ class mutex {
   wait_queue waiters_;
 };
 
-// With any lock. Nobody wakes without a reason, but between the wake-up and the lock others run.
+// Works with any lock. There are no spurious wake-ups, but other goroutines may run between the
+// wake-up and the lock.
 class condition_variable {
  public:
   template <class Lock>
   void wait(Lock& lock) {
     (void)wait_until_ns(lock, INT64_MAX);
   }
-  // Returns: false if nobody notified it in time.
+  // Returns: false if no notification came in time.
   template <class Lock>
   bool wait_for(Lock& lock, std::chrono::nanoseconds d) {
     return wait_until_ns(lock, detail::deadline_after(d.count()));
@@ -156,7 +158,7 @@ class condition_variable {
   wait_queue waiters_;
 };
 
-// Go's channel. Holds `capacity` values; those beyond wait together with who sends them.
+// Go's channel. Holds `capacity` values; further values wait together with their senders.
 template <class T>
 class chan {
  public:
@@ -181,7 +183,7 @@ class chan {
 
   // Returns: nothing if the channel is closed and empty.
   std::optional<T> receive() { return receive_until_ns(INT64_MAX); }
-  // The same, or if no value came in time.
+  // Like recv(), and returns nothing if no value came in time.
   std::optional<T> receive_for(std::chrono::nanoseconds d) {
     return receive_until_ns(detail::deadline_after(d.count()));
   }
@@ -206,7 +208,7 @@ class chan {
   };
   struct entry {
     T value;
-    sender* from;  // who waits with it; null below the capacity
+    sender* from;  // the sender that waits with the value; null below the capacity
   };
 
   std::optional<T> receive_until_ns(std::int64_t deadline_ns) {

@@ -25,12 +25,12 @@ class stream_of_bytes {
  public:
   explicit stream_of_bytes(std::uint64_t number) : key_(number * 0x9e3779b97f4a7c15u + 1) {}
 
-  // The next bytes, for whoever sends them.
+  // The next bytes, for the sender.
   void fill(char* to, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) to[i] = at(position_ + i);
     position_ += n;
   }
-  // Whether these are the next, for whoever receives them.
+  // Whether these are the next bytes, for the receiver.
   bool matches(const char* from, std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) {
       if (from[i] != at(position_ + i)) return false;
@@ -64,7 +64,7 @@ class plain_socket {
     if (receive_bytes != 0) {
       ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     }
-    // A test that waits for ever says less than one that fails.
+    // A test that fails says more than a test that hangs.
     const timeval patience{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
@@ -135,7 +135,7 @@ class plain_socket {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
   }
-  // The peer is told that the connection is no more, whatever is still under way.
+  // Resets the connection: the peer gets an error, even if data is still under way.
   void reset() {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     if (fd_ >= 0) ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

@@ -111,7 +111,7 @@ class procs_changer {
     while (!over_.load(std::memory_order_relaxed)) {
       max_procs(1 + static_cast<int>(chance.below(static_cast<std::uint32_t>(most))));
       const std::uint32_t pause = chance.below(static_cast<std::uint32_t>(pause_max.count()) + 1);
-      // The kernel's shortest sleep is 50 us; shorter pauses are none.
+      // The kernel's shortest sleep is 50 us, so shorter pauses are left out.
       if (pause > 50) std::this_thread::sleep_for(std::chrono::microseconds(pause));
     }
   }
@@ -172,7 +172,7 @@ class stress_test : public ::testing::Test {
     if (!balanced) scheduler_dump::print();
   }
 
-  // The test's own chance. Number `which` is the same in every run with this seed.
+  // The test's own random numbers. Generator `which` is the same in every run with this seed.
   base::random chance(std::uint64_t which = 0) const {
     return base::random(base::random(seed_ + which * 0x9e3779b97f4a7c15u).next());
   }

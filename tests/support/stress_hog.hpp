@@ -39,7 +39,7 @@ inline std::uint64_t detaches() {
 
 // An emulator of another processor does not have the CPU timers of the kernel.
 inline constexpr bool can_pause = sizeof(WEFT_EMULATOR) == 1;
-// Under TSan nobody is paused in the C and C++ libraries, nor in its own.
+// Under TSan no goroutine is paused in the C and C++ libraries, nor in TSan's own code.
 inline constexpr bool can_pause_in_libraries = can_pause && !base::sanitizer::is_thread;
 
 // Computes, about a nanosecond for each of the n steps, and calls nothing. Returns: what depends on

@@ -74,7 +74,7 @@ class jitter {
     }
   }
 
-  // Threads come and go; a number that is stale reaches nobody, or another thread of this process.
+  // Threads come and go: a stale number names no thread, or another thread of this process.
   static std::vector<pid_t> machines() {
     std::vector<pid_t> found;
     for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {

@@ -27,7 +27,7 @@ void make_threads_late(std::int64_t, std::int64_t, std::uint64_t) {}
 namespace torture {
 namespace {
 
-// Set before a thread can be made late, read by who makes threads.
+// Set before a thread can be made late, read by threads that make threads.
 std::atomic<std::int64_t> late_us_max{0};
 std::atomic<std::int64_t> fail_permille_now{0};
 std::atomic<std::uint64_t> state{0};
