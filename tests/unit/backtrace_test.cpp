@@ -182,7 +182,7 @@ TEST(backtrace, any_thread_may_walk_a_parked_stack) {
   fiber.resume();
 }
 
-// A goroutine caught in endless recursion has more frames than anybody has room for.
+// A goroutine caught in endless recursion has more frames than can be kept.
 TEST(backtrace, a_deep_parked_stack_is_cut_at_max) {
   int depth = 10'000;
   bare_fiber fiber(&park, &depth, std::size_t{16} << 20);

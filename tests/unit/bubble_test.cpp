@@ -268,7 +268,7 @@ TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   all.wait();
 }
 
-// Who polls and yields sees what is due.
+// A goroutine that polls and yields sees timers that are due.
 TEST(bubble, what_is_due_comes_beside_those_who_yield) {
   bubble([] {
     weft::timer t(0s);

@@ -210,7 +210,7 @@ TEST(chan, delivers_each_value_once_and_in_order) {
   }
 }
 
-// Whoever waits longest is served first, whatever comes between.
+// The waiter that has waited longest is served first, whatever comes between.
 TEST(chan, waiters_are_served_in_the_order_in_which_they_came) {
   weft::test::bubble([] {
     const chan<int> c;
@@ -313,7 +313,7 @@ TEST(chan, waits_exactly_while_it_is_empty_or_full) {
   }
 }
 
-// Who does not want to wait meets who does, also without a buffer.
+// A try meets a waiting goroutine, also without a buffer.
 TEST(chan, a_try_meets_whoever_waits) {
   weft::test::bubble([] {
     const chan<std::string> c;
@@ -330,7 +330,7 @@ TEST(chan, a_try_meets_whoever_waits) {
   });
 }
 
-// A value is in, and somebody closes: there is no instant at which it is neither full nor closed.
+// A full channel is closed: there is no instant at which it is neither full nor closed.
 TEST(chan, a_try_beside_the_close_finds_the_value_or_the_close) {
   explore({.runs = weft::test::runs(3'000)}, [] {
     const chan<int> c(1);
@@ -346,7 +346,7 @@ TEST(chan, a_try_beside_the_close_finds_the_value_or_the_close) {
   });
 }
 
-// A value that was there before the close is seen by whoever does not wait, too.
+// try_recv, too, sees a value that was there before the close.
 TEST(chan, a_value_sent_before_the_close_is_not_missed) {
   explore({.runs = weft::test::runs(5'000)}, [] {
     const chan<int> c(1);

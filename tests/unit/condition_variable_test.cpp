@@ -1,4 +1,4 @@
-// Condition variables: who is notified, in which order, and what happens when time is over.
+// Condition variables: which waiters are notified, in which order, and what happens at a time-out.
 #include "runtime_fixture.hpp"
 
 #include <weft/sync.hpp>
@@ -32,7 +32,7 @@ class condition_variable : public runtime_test {};
 static_assert(!std::is_copy_constructible_v<weft::condition_variable>);
 constinit weft::condition_variable made_at_compile_time;
 
-// Go's Signal: each notify_one lets exactly one go on, and nobody else does.
+// Go's Signal: each notify_one lets exactly one waiter go on.
 TEST_F(condition_variable, one_goes_on_for_each_notify_one) {
   explore({.runs = runs(1'000)}, [] {
     weft::mutex m;
@@ -124,7 +124,8 @@ TEST_F(condition_variable, notify_all_lets_everyone_go_on_once) {
   });
 }
 
-// Go's SignalStealing: who waited when notify_all was called goes on, whoever arrives afterwards.
+// Go's SignalStealing: goroutines that waited when notify_all was called go on, whatever arrives
+// later.
 TEST_F(condition_variable, a_later_waiter_takes_nobodys_notification) {
   explore({.runs = runs(1'500)}, [] {
     weft::mutex m;
@@ -373,7 +374,7 @@ TEST_F(condition_variable, works_between_goroutines_and_threads) {
   }
 }
 
-// It may go once all who wait have been notified, though they have not run yet.
+// It may be destroyed once all waiters have been notified, although they have not run yet.
 TEST_F(condition_variable, may_be_destroyed_when_everyone_is_notified) {
   explore({.runs = 500}, [] {
     weft::mutex m;

@@ -800,7 +800,7 @@ TEST(context, on_real_processors_a_wide_tree_is_cancelled) {
   weft::max_procs(before);
 }
 
-// Whoever is woken by a cancel may drop every handle while the cancel is still at work.
+// A goroutine that a cancel wakes may drop every handle while the cancel is still at work.
 TEST(context, may_go_while_it_is_being_cancelled) {
   std::stop_source source;
   std::optional<context> ctx(with_stop(context::background(), source.get_token()));
@@ -824,7 +824,8 @@ TEST(context, may_go_while_it_is_being_cancelled) {
   }
 }
 
-// A child's callback cancels the parent while somebody else does, who waits for the child.
+// A child's callback cancels the parent while another goroutine, which waits for the child, does
+// so, too.
 TEST(context, two_who_cancel_each_others_part_do_not_wait_for_each_other) {
   auto parent = with_cancel(context::background());
   auto child = with_cancel(parent.ctx);
@@ -863,7 +864,7 @@ TEST(context, a_tree_may_be_deep) {
   all.wait();
 }
 
-// What a test left behind is in nobody's way.
+// What a test left behind does not disturb others.
 TEST(context, a_child_made_in_a_bubble_does_not_stop_the_cancel_of_its_parent) {
   auto [parent, cancel] = with_cancel(context::background());
   std::optional<context> child;
@@ -900,7 +901,7 @@ TEST(context, what_goes_during_a_cancel_may_cancel_again) {
   }
 }
 
-// Nobody can end it, so nobody keeps its functions.
+// Nothing can end the background, so it keeps no functions.
 TEST(context, functions_of_what_nothing_can_end_go_with_it) {
   auto alive = std::make_shared<int>(1);
   (void)weft::after_func(context::background(), [alive] {});

@@ -137,7 +137,7 @@ TEST_F(fake_system, a_mount_whose_root_is_exactly_our_group_is_read) {
   EXPECT_EQ(quota(), 2);
 }
 
-// Somebody else's group may be mounted as well; its limits are not ours.
+// Another process's group may be mounted as well; its limits are not ours.
 TEST_F(fake_system, mounts_of_other_groups_are_passed_over) {
   groups("0::/docker/abcdef\n");
   mounts("30 23 0:26 /docker/abc /other rw - cgroup2 cgroup rw\n" +

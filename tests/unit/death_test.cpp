@@ -88,7 +88,7 @@ TEST(escaped_exception, from_wait_group_go_is_the_same) {
       << r;
 }
 
-// Whoever waits for the group must not go on as if the work were done, and end the process first.
+// A waiter of the group must not go on as if the work were done, and end the process first.
 TEST(escaped_exception, comes_before_the_wait_for_its_group_returns) {
   for (int i = 0; i < 2; ++i) {
     const child_result r = escaped("waited_for");
@@ -152,7 +152,7 @@ TEST(escaped_exception, control_characters_are_escaped) {
   EXPECT_FALSE(r.says("\x1b")) << r;
 }
 
-// Of many that die at the same time one reports, whole, and the process ends.
+// If many die at the same time, one of them prints a whole report, and the process ends.
 TEST(escaped_exception, ends_the_process_every_time) {
   for (int i = 0; i < scaled(30, 3); ++i) {
     const child_result r = escaped("plain");
@@ -204,7 +204,7 @@ TEST(stack_overflow, is_not_where_main_uses_a_megabyte) {
   EXPECT_EQ(r.status, 0) << r;
 }
 
-// WEFT_STACK is the size of the stacks nobody chose, and the report says how large it was.
+// WEFT_STACK is the size of stacks for which none was chosen, and the report says how large it was.
 TEST(stack_overflow, tells_the_size_of_the_stack) {
   const child_result r = run_program("stack_overflow", {.environment = {{"WEFT_STACK", "64k"}}});
   EXPECT_EQ(r.status, 2) << r;
@@ -214,7 +214,7 @@ TEST(stack_overflow, tells_the_size_of_the_stack) {
 
 // --------------------------------------------------------------------------- ends that are fatal
 
-// A goroutine that went on after its exit was swallowed would be in nobody's hands.
+// A goroutine that went on after its exit was swallowed would be in an undefined state.
 TEST(fatal_ends, exit_that_is_swallowed) {
   const child_result r = run_program("exit_swallowed");
   EXPECT_EQ(r.status, 2) << r;
@@ -224,7 +224,7 @@ TEST(fatal_ends, exit_that_is_swallowed) {
   EXPECT_FALSE(paragraph_with(r, {"goroutine ", "swallow"}).empty()) << r;
 }
 
-// A lock that is not held is given back: the program's idea of who holds what is wrong.
+// A lock is released that is not held: the program is wrong about the holders of its locks.
 TEST(fatal_ends, unlock_of_what_is_not_locked) {
   for (const std::string how :
        {"never_locked", "twice", "after_a_waiter", "shared_never_locked", "shared_by_nobody",
@@ -239,7 +239,7 @@ TEST(fatal_ends, unlock_of_what_is_not_locked) {
   }
 }
 
-// Nobody can go on: every goroutine's wait is told, and the process ends.
+// No goroutine can go on: every goroutine's wait is reported, and the process ends.
 TEST(fatal_ends, deadlock) {
   if (sizeof(WEFT_EMULATOR) > 1) {
     GTEST_SKIP() << "an emulator does not tell how many threads there are, so none is reported";
@@ -329,7 +329,8 @@ TEST(fatal_ends, pthread_exit_in_a_goroutine) {
 }
 #endif
 
-// A wild pointer is told with its goroutine; core dumps and debuggers must see the fault itself.
+// A wild pointer is reported with its goroutine; core dumps and debuggers must see the fault
+// itself.
 TEST(fatal_ends, a_plain_fault) {
   for (const std::string how : {"null", "protected", "thread"}) {
     const child_result r = run_program("segmentation_fault", {.arguments = {how}});
@@ -429,7 +430,8 @@ TEST(fork, the_child_may_call_exit) {
   EXPECT_EQ(fork_status("thread", "exit"), 19);
 }
 
-// The child has none of the runtime's threads: using weft there would hang, so it is told.
+// The child has none of the runtime's threads. Using weft there would hang, so it ends with a
+// message.
 TEST(fork, the_use_of_weft_in_the_child_is_fatal) {
   for (const char* const what : {"go", "yield", "wait", "sleep"}) {
     EXPECT_EQ(fork_status("goroutine", what), 2) << what;

@@ -252,7 +252,7 @@ TEST_F(entry, the_chain_of_frame_pointers_ends_at_the_entry) {
 
 using entry_death = entry;
 
-// A goroutine that silently survives its own exit would go on in a state nobody designed.
+// A goroutine that silently survived its own exit would go on in an undefined state.
 TEST_F(entry_death, a_handler_that_swallows_an_exit_is_fatal) {
   EXPECT_EXIT(run([] {
                 try {

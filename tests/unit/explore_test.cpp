@@ -315,7 +315,7 @@ TEST(explore, races_follow_the_orders_of_atomics) {
   EXPECT_FALSE(try_explore({}, program(release, relaxed)).ok);
 }
 
-// A reader finds who did what with which value, and the one line that says what went wrong.
+// The table shows what each goroutine did with which value, and one line says what went wrong.
 TEST(explore, the_table_tells_names_values_and_lines) {
   const auto r = try_explore({}, [] {
     weft::test::var<int> n{0, "n"};
@@ -364,7 +364,8 @@ TEST(explore, a_bad_seed_is_refused) {
   EXPECT_THROW((void)weft::test::replay({}, "12:0y3", [] {}), std::invalid_argument);
 }
 
-// Who starts a timer, or waits for a group's end, is ordered with whoever runs meanwhile.
+// A goroutine that starts a timer, or waits for a group, is ordered with the goroutines that run
+// then.
 TEST(explore, timers_and_groups_order_what_they_start) {
   explore({.runs = 50}, [] {
     weft::test::var<int> x{0, "x"};

@@ -321,7 +321,7 @@ TEST_F(forbidden_throw, last_words_may_do_anything) {
               ::testing::ExitedWithCode(2), "weft: fatal: the end");
 }
 
-// The message alone does not say who called.
+// The message alone does not tell the caller.
 TEST_F(forbidden_throw, the_report_has_a_backtrace) {
   EXPECT_EXIT(in_goroutine([] {
                 (void)weft::sched::enter();

@@ -110,7 +110,7 @@ TEST_F(future, takes_results_without_default_constructor) {
   });
 }
 
-// An exception belongs to whoever asks for the result, with its type, and does not end the process.
+// An exception goes to the caller of get(), with its type, and does not end the process.
 TEST_F(future, get_throws_what_the_goroutine_threw) {
   const auto look = [] {
     auto f = weft::async([]() -> int { throw std::out_of_range("far"); });
@@ -169,7 +169,7 @@ TEST_F(future, without_a_state_every_use_says_so) {
   });
 }
 
-// A goroutine that ends by exit delivers nothing; whoever waits must hear of it.
+// A goroutine that ends by exit delivers nothing; its waiters must learn that.
 TEST_F(future, exit_breaks_the_promise) {
   weft::run([] {
     auto value = weft::async([]() -> int { weft::this_goroutine::exit(); });
@@ -236,7 +236,7 @@ TEST_F(future, wait_until_the_beginning_of_time_returns_at_once) {
     weft::wait_group gate;
     gate.add(1);
     weft::future<void> f = weft::async([&] { gate.wait(); });
-    // Somebody opens the gate if the wait does not end by itself.
+    // Opens the gate if the wait does not end by itself.
     std::atomic<bool> came_back{false};
     weft::go([&] {
       (void)eventually([&] { return came_back.load(); }, 5s);
@@ -251,7 +251,7 @@ TEST_F(future, wait_until_the_beginning_of_time_returns_at_once) {
   });
 }
 
-// Unlike std::async's, the destructor does not wait: a dropped result is nobody's business.
+// Unlike std::async's, the destructor does not wait: the result may be dropped.
 TEST_F(future, the_destructor_does_not_wait) {
   weft::run([] {
     weft::wait_group gate;

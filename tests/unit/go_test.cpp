@@ -173,7 +173,7 @@ TEST_F(run, returns_when_main_exits) {
 
 // -------------------------------------------------------------------------------------------- go
 
-// A goroutine that is started must run, whoever started it.
+// A goroutine that is started must run, whatever thread started it.
 TEST_F(go, runs_the_function_once) {
   std::atomic<int> calls{0};
   weft::go([&] { ++calls; });
@@ -593,7 +593,7 @@ TEST_F(options, the_largest_stack_works) {
   });
 }
 
-// A size nobody can have is an error of the caller, told with what was asked for and what there is.
+// A size that is impossible is an error of the caller; the message names the size and the limit.
 TEST_F(options, more_than_the_largest_stack_is_an_error_that_says_so) {
   weft::run([] {
     for (const std::size_t bytes : {std::size_t{1} << 40, (std::size_t{1} << 30) + 1, SIZE_MAX}) {
@@ -636,7 +636,7 @@ TEST_F(options, stacks_of_all_sizes_are_used_again) {
 
 // ----------------------------------------------------------------------------------------- yield
 
-// With one processor nobody else gets a turn unless yield gives it.
+// With one processor no other goroutine gets a turn unless yield gives it.
 TEST_F(yield, lets_others_run_on_a_single_processor) {
   weft::run([] {
     const procs_scope one(1);
@@ -782,11 +782,11 @@ TEST_F(sleeping, huge_durations_do_not_overflow) {
       ++woke;
     });
     EXPECT_TRUE(weft::test::until_waiting(for_ever() + n, weft::detail::wait_reason::sleep));
-    // Whoever sleeps to the end of time must not keep a short sleeper from its turn.
+    // A goroutine that sleeps to the end of time must not keep a short sleeper from its turn.
     weft::this_goroutine::sleep_for(2ms);
     EXPECT_EQ(woke, 0);
   });
-  stay_for_ever(n);  // nobody can wake them
+  stay_for_ever(n);  // nothing can wake them
 }
 
 // Any representation of a duration: fractions are rounded up, so that they too are never early.
@@ -997,7 +997,8 @@ struct waits_when_destroyed {
   }
 };
 
-// Destructors that run during exit may wait like any code, also on a lock somebody else holds.
+// Destructors that run during exit may wait like any code, also on a lock that another goroutine
+// holds.
 TEST_F(goroutine_exit, destructors_may_wait) {
   weft::run([] {
     const procs_scope four(4);

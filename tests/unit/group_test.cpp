@@ -193,13 +193,13 @@ TEST(pool, never_gives_one_object_to_two) {
   });
 }
 
-// The same on real processors: every object is with one of them or in the pool, never both.
+// As above on real processors: every object is with one goroutine or in the pool, never both.
 TEST(pool, never_gives_one_object_to_two_on_real_processors) {
   const int before = weft::max_procs(8);
   weft::run([] {
     struct object {
       std::atomic<int> users{0};
-      int plain = 0;  // whoever has it writes it
+      int plain = 0;  // its holder writes it
     };
     std::atomic<int> made{0};
     std::atomic<int> total{0};

@@ -339,7 +339,7 @@ TEST_F(handoff, two_hundred_sleepers_sleep_together) {
   EXPECT_GE(grown(before, "detach.blocked"), static_cast<std::uint64_t>(100 / scaled(1, 5)));
 }
 
-// Nobody wants the processor: it stays where it is.
+// No goroutine waits for the processor, so it stays where it is.
 TEST_F(handoff, a_lone_sleeper_keeps_its_processor) {
   const auto before = stats();
   weft::run([] { std::this_thread::sleep_for(20ms); });
@@ -369,7 +369,8 @@ TEST_F(handoff, who_computes_after_a_call_gets_in_line) {
   }
 }
 
-// While everything is idle the monitor sleeps; who comes back from a call and computes wakes it.
+// While everything is idle the monitor sleeps; a goroutine that returns from a call and computes
+// wakes it.
 TEST_F(handoff, the_monitor_wakes_with_one_that_comes_back) {
   std::atomic<bool> computes{false};
   std::atomic<bool> stop{false};

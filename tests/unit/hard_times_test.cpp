@@ -89,7 +89,7 @@ void expect_finishes_with(int threads) {
 
 TEST(scarce_threads, the_program_finishes_with_the_threads_there_are) {
   for (int threads = 0; threads <= 6; ++threads) {
-    // Without a monitor nobody comes to the help of a wake-up that was lost, so those count most.
+    // Without a monitor nothing repairs a lost wake-up, so lost wake-ups count most here.
     const int times = threads < 3 ? scaled(20, 5) : scaled(3, 1);
     for (int i = 0; i < times && !::testing::Test::HasFailure(); ++i) expect_finishes_with(threads);
   }
@@ -145,7 +145,7 @@ TEST(weft_stack, nonsense_is_told_in_one_line_and_ignored) {
   }
 }
 
-// Too small and too large are put right, and told.
+// Values that are too small or too large are corrected, with a warning.
 TEST(weft_stack, sizes_out_of_range_are_put_right) {
   const child_result small = run_program("print_settings", {.environment = {{"WEFT_STACK", "1"}}});
   EXPECT_EQ(small.status, 0) << small;

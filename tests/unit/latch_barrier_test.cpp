@@ -1,4 +1,5 @@
-// latch and barrier: counting down, phases, who runs the completion, and when they may go.
+// latch and barrier: counting down, phases, which goroutine runs the completion, and when they may
+// be destroyed.
 #include "runtime_fixture.hpp"
 
 #include <weft/sync.hpp>
@@ -97,7 +98,7 @@ TEST_F(latch, may_be_destroyed_when_wait_has_returned) {
   });
 }
 
-// Nobody goes on before all have arrived, phase after phase; what came before is visible.
+// No goroutine goes on before all have arrived, phase after phase; what came before is visible.
 TEST_F(barrier, separates_phases_in_every_order) {
   explore({.runs = runs(1'500)}, [] {
     constexpr int n = 3;

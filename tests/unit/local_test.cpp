@@ -101,7 +101,7 @@ struct counted {
   ~counted() { --alive; }
 };
 
-// The initial value is copied at the first use: who never uses it pays nothing.
+// The initial value is copied at the first use: a goroutine that never uses it pays nothing.
 TEST_F(local, is_made_at_first_use_and_destroyed_at_the_end) {
   const weft::local<counted> variable{counted(5)};
   const int before = counted::alive;
@@ -122,7 +122,7 @@ TEST_F(local, is_made_at_first_use_and_destroyed_at_the_end) {
   });
 }
 
-// The same at the end of a plain thread.
+// As above, at the end of a plain thread.
 TEST_F(local, is_destroyed_when_its_thread_ends) {
   const weft::local<counted> variable{counted(5)};
   const int before = counted::alive;

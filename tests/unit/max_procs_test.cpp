@@ -137,7 +137,7 @@ TEST_F(max_procs, goes_up_and_down_while_goroutines_run) {
   });
 }
 
-// The same from a plain thread, which holds no processor itself.
+// As above, from a plain thread, which holds no processor itself.
 TEST_F(max_procs, is_changed_by_plain_threads) {
   const procs_scope scope(4);
   weft::run([] {

@@ -32,7 +32,7 @@ void passes(const std::function<void()>& program) {
   weft::test::explore({.how = strategy::exhaustive, .runs = 4 * runs}, program);
 }
 
-// Nobody is inside with another, and what one did there the next one sees.
+// No two goroutines are inside at the same time, and each sees what the one before did.
 TEST(mini_sync, a_mutex_lets_in_one_at_a_time) {
   passes([] {
     mini::mutex m;

@@ -72,7 +72,7 @@ TEST_F(mutex, works_with_the_standard_locks) {
   same.unlock();
 }
 
-// No two at a time, and what one did the next one sees: a var tells a race.
+// At most one holder at a time, and each sees what the holder before did; a var detects races.
 TEST_F(mutex, excludes_in_every_order) {
   explore({.runs = runs(3'000)}, [] {
     weft::mutex m;
@@ -113,7 +113,7 @@ TEST_F(mutex, excludes_in_all_orders_of_three) {
   EXPECT_TRUE(r.exhausted || weft::test::slow_build);
 }
 
-// It has no owner.
+// A mutex has no owner.
 TEST_F(mutex, may_be_unlocked_by_another) {
   explore({.runs = 200}, [] {
     weft::mutex m;
@@ -154,7 +154,7 @@ TEST_F(mutex, gives_up_when_its_time_is_over) {
   });
 }
 
-// A wake-up meant for somebody whose time is just over must reach another.
+// A wake-up for a waiter that has just timed out must reach another waiter.
 TEST_F(mutex, a_timeout_loses_no_wake_up) {
   explore({.runs = runs(4'000)}, [] {
     weft::mutex m;
@@ -181,7 +181,8 @@ TEST_F(mutex, a_timeout_loses_no_wake_up) {
   });
 }
 
-// Normal mode: whoever runs gets it. Starvation mode, after a millisecond: the waiter does.
+// Normal mode: a running goroutine gets the lock. Starvation mode, after a millisecond: the waiter
+// does.
 TEST_F(mutex, a_waiter_gets_it_after_a_millisecond_against_one_that_never_pauses) {
   bubble([] {
     weft::mutex m;
@@ -206,7 +207,7 @@ TEST_F(mutex, a_waiter_gets_it_after_a_millisecond_against_one_that_never_pauses
   });
 }
 
-// In starvation mode the queue is served in its order, and nobody who comes by gets in between.
+// In starvation mode the queue is served in order, and no running goroutine gets in between.
 TEST_F(mutex, starvation_mode_is_first_come_first_served) {
   bubble([] {
     weft::mutex m;
@@ -223,7 +224,7 @@ TEST_F(mutex, starvation_mode_is_first_come_first_served) {
       weft::test::wait();
     }
     weft::this_goroutine::sleep_for(2ms);
-    m.unlock();  // the first one is told, and
+    m.unlock();  // the first waiter is woken, and
     m.lock();    // beaten to it
     weft::test::wait();
     m.unlock();  // handed over
@@ -301,7 +302,7 @@ TEST_F(mutex, excludes_goroutines_and_threads_on_real_processors) {
   }
 }
 
-// Whoever unlocks last may destroy it, while the unlock before is still on its way out.
+// The last to unlock may destroy the mutex, while the unlock before is still on its way out.
 TEST_F(mutex, may_be_destroyed_by_whoever_unlocked_it_last) {
   const procs_scope four(4);
   for (int round = 0; round < scaled(3'000, 300); ++round) {

@@ -838,7 +838,7 @@ TEST_F(net_conn, a_thousand_idle_ones_and_one_that_talks) {
   });
 }
 
-// Nobody picks, so the monitor is the poller of last resort.
+// No processor picks goroutines, so the monitor has to poll.
 TEST_F(net_conn, an_answer_comes_although_every_processor_computes) {
   const procs_scope procs(2);
   auto [client, server] = connected();
@@ -903,7 +903,8 @@ TEST_F(net_conn, timers_are_kept_while_all_wait_for_descriptors) {
   reader.wait();
 }
 
-// Its thread waits with it and gives the processor away to nobody: then nobody would poll.
+// Its thread waits with it and gives the processor away although no machine takes it: then no
+// thread would poll.
 TEST_F(net_conn, a_goroutine_that_is_locked_to_its_thread_reads_alone) {
   for (const int n : {1, 2}) {
     const procs_scope procs(n);
@@ -920,7 +921,7 @@ TEST_F(net_conn, a_goroutine_that_is_locked_to_its_thread_reads_alone) {
   }
 }
 
-// The same for one in an announced call.
+// As above, for a goroutine in an announced call.
 TEST_F(net_conn, others_read_while_one_is_in_a_blocking_call) {
   for (const int n : {1, 2}) {
     const procs_scope procs(n);

@@ -1,4 +1,5 @@
-// Dialling: whom it reaches, what it says if it reaches nobody, and that a context ends it.
+// Dialling: which peer it reaches, which error it returns if it reaches none, and that a context
+// ends it.
 #include "dns_server.hpp"
 #include "net/connect.hpp"
 #include "net/dial.hpp"
@@ -105,7 +106,7 @@ class raw_socket {
   address address_;
 };
 
-// Somebody who listens and never accepts, with no room left: connecting to it takes for ever.
+// A listener that never accepts and has a full queue: connecting to it takes for ever.
 class deaf_listener {
  public:
   explicit deaf_listener(std::string_view where) : socket_(where) {
@@ -204,7 +205,7 @@ TEST_F(net_dial, a_tcp_connection_has_the_defaults) {
 }
 
 TEST_F(net_dial, nobody_listens) {
-  const raw_socket taken("127.0.0.1:0");  // so that nobody else gets the port
+  const raw_socket taken("127.0.0.1:0");  // so that no other socket gets the port
   EXPECT_EQ(dial("tcp", taken.where().to_string()).error(), std::errc::connection_refused);
   weft::wait_group all;
   all.go([&] {
@@ -532,7 +533,7 @@ bool enter_network_with_one_port(std::uint16_t port) {
   return std::fclose(range) == 0 && is_written && is_up;
 }
 
-// A client of a server that is down must be told so, and not talk to itself on the server's port.
+// A client of a server that is down must get an error, and not talk to itself on the server's port.
 TEST_F(net_dial, nobody_is_connected_to_itself) {
   bool is_possible = false;
   std::error_code e;

@@ -108,7 +108,7 @@ TEST_F(net_resolve_at_once, what_is_no_name_is_not_asked_for) {
   EXPECT_EQ(server_.asked(), 0);
 }
 
-// A machine without a network still knows itself, and its questions about itself go to nobody.
+// A machine without a network still knows its own names, and sends no questions about them.
 TEST_F(net_resolve_at_once, localhost_needs_no_name_server) {
   for (const char* const host : {"localhost", "LOCALHOST", "localhost.", "a.b.localhost"}) {
     const auto found = resolve(host);
@@ -181,7 +181,7 @@ TEST_F(net_resolve_at_once, a_context_that_has_ended_asks_for_nothing) {
   EXPECT_EQ(server_.asked(), 0);
 }
 
-// A crowd that wants the same name after a restart must not become a crowd at the name server.
+// Many goroutines that look up the same name after a restart must not flood the name server.
 TEST_F(net_resolve, those_who_ask_at_the_same_time_share_one_question) {
   constexpr std::size_t crowd = 100;
   server_.hold();
@@ -203,7 +203,7 @@ TEST_F(net_resolve, those_who_ask_at_the_same_time_share_one_question) {
   EXPECT_EQ(server_.asked_v4("both.weft.test"), 2);
 }
 
-// Whoever came first began the look-up, and must be able to leave without taking it along.
+// The first caller began the look-up, and must be able to give up without ending it.
 TEST_F(net_resolve, one_who_gives_up_leaves_the_others_their_answer) {
   server_.hold();
   const auto [ctx, cancel] = weft::with_cancel(context::background());
@@ -223,7 +223,7 @@ TEST_F(net_resolve, one_who_gives_up_leaves_the_others_their_answer) {
   EXPECT_EQ(server_.asked_v4("four.weft.test"), 1);
 }
 
-// A look-up nobody waits for must end (the fixture counts goroutines) and not be joined by others.
+// A look-up without waiters must end (the fixture counts goroutines), and others must not join it.
 TEST_F(net_resolve, the_last_one_to_give_up_ends_the_question) {
   server_.hold();
   const auto [ctx, cancel] = weft::with_cancel(context::background());

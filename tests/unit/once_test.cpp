@@ -41,7 +41,7 @@ TEST_F(once, passes_arguments_and_runs_the_first_alone) {
   weft::call_once(made_at_compile_time, [] {});
 }
 
-// Nobody returns before the one call has ended, and everyone sees what it did.
+// No caller returns before the one call has ended, and every caller sees what it did.
 TEST_F(once, everyone_sees_what_the_one_call_did) {
   explore({.runs = runs(2'000)}, [] {
     weft::once_flag f;

@@ -115,7 +115,7 @@ TEST_F(os_pipe, close_wakes_a_writer) {
   all.wait();
 }
 
-// The kernel raises SIGPIPE, of which nobody dies here.
+// The kernel raises SIGPIPE, which must not kill this process.
 TEST_F(os_pipe, a_write_that_fails_half_way) {
   auto ends = os::pipe();
   ASSERT_TRUE(ends);
@@ -448,7 +448,7 @@ TEST_F(os_pipe, a_copy_ends_with_what_it_copies_to) {
   weft::wait_group all;
   all.go([&] { EXPECT_EQ(os::copy(a, *f).error(), std::errc::broken_pipe); });
   EXPECT_TRUE(until_waiting(1, wait_reason::io));
-  EXPECT_FALSE(b.close());  // SIGPIPE for the other side, and nobody dies
+  EXPECT_FALSE(b.close());  // SIGPIPE for the other side, which survives
   all.wait();
   auto [c, d] = connected();
   all.go([&] { EXPECT_EQ(os::copy(c, *f).error(), weft::errc::closed); });

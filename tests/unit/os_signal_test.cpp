@@ -1,4 +1,4 @@
-// os_signal_test.cpp: signals as messages, and what remains of them when nobody listens.
+// os_signal_test.cpp: signals as messages, and what they do when no channel listens.
 #include "child_process.hpp"
 #include "eventually.hpp"
 #include "runtime_fixture.hpp"
@@ -72,7 +72,7 @@ TEST_F(os_signal, every_channel_gets_a_copy) {
   os::stop(two);
 }
 
-// Nobody waits for a channel that is full, or unbuffered, or closed.
+// The service never waits for a channel that is full, unbuffered or closed.
 TEST_F(os_signal, what_does_not_fit_is_dropped) {
   const weft::chan<int> full(1);
   const weft::chan<int> unbuffered;

@@ -46,7 +46,7 @@ void start(weft::wait_group& all, const char* name, F f) {
 
 // ---- Locks and conditions ----
 
-// Checks, then sleeps: a notification in between wakes nobody.
+// Checks, then sleeps: a notification in between wakes no goroutine.
 void lost_wake_up(version v) {
   mini::mutex m;
   mini::condition_variable changed;
@@ -229,7 +229,7 @@ class semaphore {
   version version_;
 };
 
-// A permit is handed to a waiter whose time is up and who does not look.
+// A permit is handed to a waiter that has timed out and does not look.
 void permit_lost_on_timeout(version v) {
   semaphore s(1, v);
   weft::wait_group all;
@@ -254,7 +254,7 @@ class barrier {
       ++round_;
       all_here_.notify_all();
     } else if (version_ == broken) {
-      while (arrived_ != 0) all_here_.wait(lock);  // somebody may be here for the next round
+      while (arrived_ != 0) all_here_.wait(lock);  // a goroutine may be here for the next round
     } else {
       while (round_ == round) all_here_.wait(lock);
     }
@@ -316,7 +316,7 @@ class cache {
   version version_;
 };
 
-// The lock is free while the value is loaded, and whoever comes then loads it too.
+// The lock is free while the value is loaded, and a goroutine that comes then loads it, too.
 void loaded_twice(version v) {
   cache c(v);
   weft::wait_group all;
@@ -374,7 +374,7 @@ void double_send(version v) {
   EXPECT_TRUE(r->reply.receive().has_value());
 }
 
-// Whoever stops a timer that has fired must wait for what it does.
+// A goroutine that stops a timer that has fired must wait for the timer's function.
 void timer_fires_after_stop(version v) {
   struct request {
     var<int> status{0, "status"};
@@ -410,7 +410,7 @@ void forgotten_cancel(version v) {
   all.wait();
 }
 
-// The first error ends the collection, and whoever has not delivered yet never will.
+// The first error ends the collection, and a goroutine that has not delivered yet never will.
 void leak_on_the_error_path(version v) {
   const auto results = std::make_shared<mini::chan<int>>(v == fixed ? 2 : 0);
   for (const int part : {1, -1}) {
@@ -615,7 +615,7 @@ void last_one_taken_twice(version v) {
   EXPECT_TRUE(stolen == 0 || (stolen != mine[0] && stolen != mine[1]));
 }
 
-// Double-checked locking: who sees the flag does not see what it stands for.
+// Double-checked locking: a goroutine that sees the flag does not see what it stands for.
 void unpublished_initialisation(version v) {
   using enum std::memory_order;
   mini::mutex m;
@@ -656,7 +656,7 @@ void dekker_with_weak_orders(version v) {
   all.wait();
 }
 
-// The consumer is told of a slot before it is written.
+// The consumer learns of a slot before it is written.
 void slot_read_before_it_is_written(version v) {
   using enum std::memory_order;
   atomic<std::size_t> head{0, "head"};

@@ -78,7 +78,8 @@ TEST(select, the_nil_channel_is_never_ready) {
   EXPECT_NE(r.report.find("select (no cases)"), std::string::npos) << r.report;
 }
 
-// What must wait for ever does, and is told as a deadlock: the opposite of every case above.
+// A select that must wait for ever does, and is reported as a deadlock: the opposite of every case
+// above.
 TEST(select, without_a_ready_case_it_waits) {
   const auto waits_in = [](const char* reason, void (*body)()) {
     const auto r = weft::test::try_explore({.runs = 1, .shrink = false}, body);

@@ -78,7 +78,7 @@ TEST_F(semaphore, admits_as_many_as_it_has_permits_in_every_order) {
   }
 }
 
-// First come, first served; whoever comes by does not overtake.
+// First come, first served; a later caller does not overtake.
 TEST_F(semaphore, serves_in_the_order_of_arrival) {
   bubble([] {
     weft::counting_semaphore<> s(0);
@@ -124,7 +124,7 @@ TEST_F(semaphore, gives_up_when_its_time_is_over) {
   });
 }
 
-// A permit goes to exactly one: not to one whose time is over, nor to nobody.
+// A permit goes to exactly one waiter: neither to one that has timed out, nor to none.
 TEST_F(semaphore, a_timeout_loses_no_permit_and_keeps_none) {
   explore({.runs = runs(4'000)}, [] {
     weft::counting_semaphore<> s(0);
@@ -182,7 +182,8 @@ TEST_F(semaphore, goroutines_and_threads_share_permits_on_real_processors) {
   }
 }
 
-// Whoever acquires last destroys it while the release that let it through is on its way out.
+// The last to acquire destroys the semaphore while the release that let it through is on its way
+// out.
 TEST_F(semaphore, may_be_destroyed_once_the_last_acquire_has_returned) {
   const procs_scope four(4);
   weft::run([] {

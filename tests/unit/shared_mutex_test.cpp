@@ -1,4 +1,4 @@
-// shared_mutex: readers together, writers alone, nobody starved, spread readers and gathered ones.
+// shared_mutex: readers together, writers alone, no starvation, readers in slots and in the center.
 #include "runtime_fixture.hpp"
 
 #include <weft/sync.hpp>
@@ -145,7 +145,7 @@ TEST_F(shared_mutex, a_writer_gathers_readers_that_spread) {
   m.unlock_shared();
 }
 
-// Go's ParallelReaders: all of them hold it at the same time.
+// Go's ParallelReaders: all readers hold the mutex at the same time.
 TEST_F(shared_mutex, readers_hold_it_together) {
   for (const int n : {1, 3, 4}) {
     weft::run([n] {
@@ -211,7 +211,7 @@ TEST_F(shared_mutex, writing_under_the_shared_lock_is_a_race) {
   EXPECT_NE(r.failure.find("race"), std::string::npos) << r.failure;
 }
 
-// The same with slots, timeouts and tries: who is in is counted, and at the end nobody is.
+// As above, with slots, timeouts and tries: holders are counted, and at the end there is none.
 TEST_F(shared_mutex, excludes_with_spread_readers_and_timeouts_in_every_order) {
   explore({.runs = runs(6'000)}, [] {
     spreading_mutex m;
@@ -398,7 +398,7 @@ TEST_F(shared_mutex, excludes_with_spread_readers_on_real_processors) {
   }
 }
 
-// Whoever unlocks last may destroy it, a reader or a writer.
+// The last to unlock may destroy the mutex, be it a reader or a writer.
 template <class Mutex>
 void destroy_after_last() {
   const procs_scope four(4);

@@ -253,7 +253,7 @@ TEST(format_stack, hides_the_runtimes_frames_at_both_ends) {
       << "in the middle it stays: " << text;
 }
 
-// A stack of the runtime alone is somebody's bug report.
+// A stack of the runtime alone belongs in a bug report.
 TEST(format_stack, shows_the_runtimes_frames_if_there_are_no_others) {
   const auto pcs = stack_of({{&weft::sched::schedule_for_test}, {&weft::arch::switch_for_test}});
   ASSERT_EQ(pcs.size(), 2u);

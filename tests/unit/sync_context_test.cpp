@@ -224,7 +224,7 @@ TEST_F(sync_context, a_live_context_changes_nothing) {
   });
 }
 
-// Who waits behind one that is cancelled gets what there is.
+// A waiter behind a cancelled one gets what there is.
 TEST_F(sync_context, whoever_gives_up_keeps_nobody_else_waiting) {
   for_each_kind([](const kind& k) {
     bubble([&k] {

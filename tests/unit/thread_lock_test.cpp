@@ -24,7 +24,7 @@ using weft::test::thread_id;
 
 class thread_lock : public runtime_test {};
 
-// Some goroutines that yield all the time, so that there is always somebody to run instead.
+// Some goroutines that yield all the time, so that there is always another one to run.
 class crowd {
  public:
   explicit crowd(int n) {
@@ -94,7 +94,7 @@ TEST_F(thread_lock, a_locked_goroutine_keeps_its_thread) {
   }
 }
 
-// While it is locked nobody else runs on its thread, whether it runs or waits.
+// While a goroutine is locked, no other runs on its thread, whether it runs or waits.
 TEST_F(thread_lock, nobody_else_runs_on_a_locked_thread) {
   for (const int procs : {1, 3}) {
     const procs_scope scope(procs);
@@ -244,7 +244,7 @@ TEST_F(thread_lock, wake_ups_that_come_at_once_are_not_lost) {
   }
 }
 
-// The same with plain threads as wakers: they come from outside, at any time.
+// As above, with plain threads as wakers: they come from outside, at any time.
 TEST_F(thread_lock, wake_ups_from_threads_are_not_lost) {
   const procs_scope scope(3);
   constexpr int rounds = scaled(3'000, 200);
@@ -334,7 +334,8 @@ TEST_F(thread_lock, locked_goroutines_time_out) {
   });
 }
 
-// Each gives the processor straight to the other; the rest has its turn all the same.
+// Each gives the processor straight to the other; other goroutines must get their turns all the
+// same.
 TEST_F(thread_lock, two_that_wake_each_other_starve_nobody) {
   const procs_scope one(1);
   std::atomic<bool> stop{false};

@@ -308,7 +308,8 @@ TEST(timer, stop_tells_whether_it_was_in_time) {
   });
 }
 
-// Who waits already gets the value of the last reset, at its time, and none of a stopped timer.
+// A goroutine that waits already gets the value of the last reset, at its time, and none of a
+// stopped timer.
 TEST(timer, stop_and_reset_count_for_whoever_waits_already) {
   bubble([] {
     const auto start = clock::now();
@@ -702,7 +703,8 @@ TEST(timer, one_that_is_moved_forward_wakes_whoever_keeps_the_time) {
   }
 }
 
-// Two that never leave their processor to anybody else do not keep it from looking at the time.
+// Two goroutines that never leave their processor to others do not keep it from looking at the
+// time.
 TEST(timer, fires_while_two_throw_a_ball_on_one_processor) {
   const procs_scope one(1);
   weft::run([] {
@@ -759,7 +761,7 @@ TEST(timer, many_receivers_share_one) {
     weft::run([] {
       weft::timer t(1us);
       const weft::chan<int> done;
-      int turns = 0;  // whoever has the value has the turn
+      int turns = 0;  // the receiver of the value has the turn
       weft::wait_group all;
       for (int g = 0; g < 4; ++g) {
         all.go([&] {

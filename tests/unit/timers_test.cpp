@@ -51,7 +51,7 @@ TEST_P(timers, fire_when_due_and_not_before) {
   EXPECT_EQ(heap_.run(1000), 0u) << "once";
 }
 
-// Whoever waits longest is served first.
+// The timer that has waited longest fires first.
 TEST_P(timers, fire_in_the_order_of_their_times) {
   std::mt19937 random(1);
   constexpr std::size_t n = 5'000;  // several growths of the heap

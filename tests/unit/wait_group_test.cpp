@@ -94,7 +94,7 @@ TEST_F(wait_group, a_negative_counter_is_a_logic_error_and_changes_nothing) {
   EXPECT_THROW(g.done(), std::logic_error);
 }
 
-// Misuse by one goroutine must not release or lose those who wait.
+// Misuse by one goroutine must not release or lose waiters.
 TEST_F(wait_group, misuse_beside_waiters_releases_nobody) {
   weft::run([] {
     const procs_scope four(4);
@@ -134,7 +134,7 @@ TEST_F(wait_group, adds_and_subtracts_in_bulk) {
   });
 }
 
-// All who wait go on, goroutines and plain threads alike.
+// All waiters go on, goroutines and plain threads alike.
 TEST_F(wait_group, releases_goroutines_and_threads_together) {
   for (int round = 0; round < scaled(50, 10); ++round) {
     weft::wait_group gate;
@@ -211,14 +211,14 @@ TEST_F(wait_group, may_be_destroyed_as_soon_as_wait_has_returned) {
   });
 }
 
-// The same with plain threads as waiters: they sleep in the kernel and not in the scheduler.
+// As above, with plain threads as waiters: they sleep in the kernel and not in the scheduler.
 TEST_F(wait_group, may_be_destroyed_by_a_thread_as_soon_as_wait_has_returned) {
   for (int i = 0; i < scaled(5'000, 300); ++i) {
     auto g = std::make_unique<weft::wait_group>();
     g->go([] {});
     g->go([] { weft::this_goroutine::yield(); });
     g->wait();
-    g.reset();  // a sanitizer sees whoever comes late
+    g.reset();  // a sanitizer sees late accesses
   }
 }
 
@@ -290,7 +290,7 @@ TEST_F(wait_group, go_that_throws_counts_nothing) {
   });
 }
 
-// Whoever has waited may look at what the goroutines held: it has been released.
+// After wait() the caller may look at what the goroutines held: it has been released.
 TEST_F(wait_group, the_callables_are_gone_when_wait_returns) {
   weft::run([] {
     const procs_scope four(4);
@@ -304,7 +304,7 @@ TEST_F(wait_group, the_callables_are_gone_when_wait_returns) {
   });
 }
 
-// The same for a callable that can only be copied, as a lambda is that captures a const object.
+// As above, for a callable that can only be copied, such as a lambda that captures a const object.
 TEST_F(wait_group, callables_that_can_only_be_copied_are_gone_too) {
   weft::run([] {
     const procs_scope four(4);
