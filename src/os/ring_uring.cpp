@@ -28,8 +28,7 @@
 // parked and nothing cancels it. If the process ends first, stacks stay mapped until the kernel has
 // torn the ring down.
 //
-// For the deadlock detector, service_waits counts the goroutines that wait here. It is decremented
-// after ready().
+// The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
 #include "os/ring.hpp"
 #include "base/bell.hpp"
 #include "base/env.hpp"

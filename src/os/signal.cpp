@@ -30,7 +30,7 @@
 // signals of these numbers that a process has sent are. The preemption signal has a handler
 // already, which passes on the signals that are not its own.
 //
-// Locks: `lock` of the registry; a weft::mutex, held for a few sends that never wait.
+// Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
 #include "base/signal.hpp"
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"

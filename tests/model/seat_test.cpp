@@ -166,7 +166,7 @@ struct machine {
   // Claimer: takes the processor away and keeps it.
   bool detach(int turns) {
     if (!chair.claim(turns)) return false;
-    if (p.get() != &first) {  // another machine was faster
+    if (p.get() != &first) {  // somebody was faster
       chair.release();
       return false;
     }

@@ -34,7 +34,7 @@ struct thread_stack {
   static constexpr std::size_t frames_max = 64;
   void* pcs[frames_max] = {};
   std::size_t size = 0;
-  std::atomic<bool> ready{false};  // [SD1] the thread's release -> the asker's acquire: the frames
+  std::atomic<bool> ready{false};  // [TD1] the thread's release -> the asker's acquire: the frames
 };
 
 class scheduler_dump {
@@ -249,7 +249,7 @@ class scheduler_dump {
   static void on_stack_signal(int, siginfo_t*, void* ucontext) {
     const int saved = errno;
     asked_.size = base::capture_interrupted(ucontext, asked_.pcs, frames_max);
-    asked_.ready.store(true, std::memory_order_release);  // [SD1]
+    asked_.ready.store(true, std::memory_order_release);  // [TD1]
     errno = saved;
   }
 
