@@ -98,5 +98,5 @@ extern "C" [[noreturn, gnu::visibility("hidden")]] void weft_goroutine_unwound()
   // unwinding never subtracts it. No frame is left that could still have such an exception.
   weft::arch::this_exception_state() = {};
   if (weft::arch::hooks.on_goroutine_exit != nullptr) weft::arch::hooks.on_goroutine_exit();
-  weft::base::fatal("a goroutine was unwound and nobody takes over");
+  weft::base::fatal("a goroutine was unwound, and no exit hook is set");
 }

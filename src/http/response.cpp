@@ -62,13 +62,17 @@ void connection::begin_answer() {
 }
 
 void connection::set_status(int code) {
-  if (code < 200 || code > 999) throw std::invalid_argument("weft::http: no status of an answer");
+  if (code < 200 || code > 999) {
+    throw std::invalid_argument("weft::http: the status is not between 200 and 999");
+  }
   if (framing_ != framing::open) throw std::logic_error("weft::http: the head has been sent");
   status_ = code;
 }
 
 void connection::check_field(std::string_view name, std::string_view value) const {
-  if (!is_token(name)) throw std::invalid_argument("weft::http: no name of a header field");
+  if (!is_token(name)) {
+    throw std::invalid_argument("weft::http: the name of a header field is malformed");
+  }
   if (!is_field_value(value)) {
     throw std::invalid_argument("weft::http: a header field has control characters");
   }
@@ -98,10 +102,10 @@ bool connection::take_special(std::string_view name, std::string_view value) {
         declared_ = length;
         return true;
       }
-      throw std::invalid_argument("weft::http: no number in Content-Length");
+      throw std::invalid_argument("weft::http: Content-Length is not a number");
     case 17:
       if (!equal_ignoring_case(name, "transfer-encoding")) return false;
-      throw std::invalid_argument("weft::http: Transfer-Encoding is the server's");
+      throw std::invalid_argument("weft::http: only the server sets Transfer-Encoding");
     default:
       return false;
   }

@@ -15,7 +15,7 @@ constexpr base::error_row error_rows[] = {
      std::errc::invalid_argument},
     {address_errc::bad_port, "the port is neither a number up to 65535 nor the name of a service",
      std::errc::invalid_argument},
-    {address_errc::malformed, "the address has not the form host:port or [host]:port",
+    {address_errc::malformed, "the address does not have the form host:port or [host]:port",
      std::errc::invalid_argument},
 };
 

@@ -260,7 +260,7 @@ signal_set checked(std::initializer_list<int> signals) {
     if (s < 1 || s >= signals_end || s == SIGKILL || s == SIGSTOP ||
         ::sigaction(s, nullptr, &unused) != 0) {
       throw std::invalid_argument("weft::os::notify: " + std::to_string(s) +
-                                  " is no signal that can be caught");
+                                  " is not a signal that can be caught");
     }
     set.set(index(s));
   }

@@ -117,8 +117,8 @@ bool guards::install_by_mprotect(extent& e) noexcept {
   if (!warned_) {
     warned_ = true;
     base::warn(
-        "vm.max_map_count is nearly used up; further stacks have no guard page, and an overflow of "
-        "one goes unnoticed");
+        "vm.max_map_count is nearly used up; further stacks have no guard page, and their overflow "
+        "goes unnoticed");
   }
   return false;
 }

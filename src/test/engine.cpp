@@ -68,7 +68,7 @@ engine::~engine() {
 
 outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
   if (sched::this_simulation() != nullptr) {
-    throw std::logic_error("weft::test: a bubble or exploration inside of another");
+    throw std::logic_error("weft::test: a bubble or exploration inside another");
   }
   sched::ensure_started();
   reset();

@@ -390,7 +390,7 @@ result replay(const options& o, const std::string& seed, const std::function<voi
   schedule s;
   std::uint64_t line = 0;
   if (!parse_seed(seed, line, s)) {
-    throw std::invalid_argument("weft::test::replay: " + seed + " is no seed");
+    throw std::invalid_argument("weft::test::replay: " + seed + " is not a seed");
   }
   return off_machine([&] { return replay_schedule(o, s, seed, f); });
 }

@@ -314,7 +314,7 @@ void engine::collect_buffers() {
 
 bool engine::futex_wait(const void* place, std::uint64_t expected, patience p) {
   const std::uint32_t where = locations_.find(place);
-  if (where == nowhere) base::fatal("weft::test: a futex is no atomic of this run");
+  if (where == nowhere) base::fatal("weft::test: a futex is not an atomic of this run");
   if (current_ == nullptr) return true;
   location& l = come_to(where);
   strand& me = *current_;

@@ -333,7 +333,9 @@ void engine::yield() noexcept {
 }
 
 void engine::rest() {
-  if (rester_ != nullptr) throw std::logic_error("weft::test::wait: another goroutine waits so");
+  if (rester_ != nullptr) {
+    throw std::logic_error("weft::test::wait: another goroutine is in it already");
+  }
   strand& me = *current_;
   drain(me);
   if (tracing_) note("waits for the others to rest");

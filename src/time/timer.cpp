@@ -223,8 +223,8 @@ class timer_core final : public sched::timer, public chan_owner {
     if (simulated_ && sched::this_simulation() == nullptr) {
       if (!starts) return false;  // its simulation has ended, and so has it
       throw std::logic_error(
-          "weft::timer: one that was made in bubble() or explore() (weft/test.hpp) is used outside "
-          "of it");
+          "weft::timer: a timer that was made in bubble() or explore() (weft/test.hpp) is used "
+          "outside of it");
     }
     const bool calls = function_ != nullptr;
     if (starts && calls && !simulated_) prepare_attendant();
@@ -314,7 +314,7 @@ bool timer_ref::stop() const { return core_ != nullptr && core_->stop(); }
 
 bool timer_ref::reset(std::int64_t delay_ns, std::int64_t period_ns) const {
   if (core_ == nullptr) {
-    throw std::logic_error("weft::timer, ticker: reset() of one that was moved from");
+    throw std::logic_error("weft::timer, ticker: reset() of a moved-from timer");
   }
   return core_->reset(delay_ns, period_ns);
 }
