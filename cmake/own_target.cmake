@@ -5,7 +5,7 @@ function(weft_own_target target)
                                              CXX_EXTENSIONS OFF)
   set(warnings -Wall -Wextra -Wshadow -Wconversion)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # At -O3 it finds overlaps in std::string's operator+ that are none.
+    # At -O3 this warning reports overlaps in std::string's operator+ that do not exist.
     list(APPEND warnings -Wno-restrict)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND WEFT_SANITIZE)

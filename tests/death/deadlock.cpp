@@ -1,4 +1,4 @@
-// deadlock.cpp: programs in which nobody can go on, and some that only look like it: those print
+// deadlock.cpp: programs in which no goroutine can go on, and some that only look so: these print
 // "went on" and end with status 0.
 #include <weft/net.hpp>
 #include <weft/weft.hpp>

@@ -1,5 +1,5 @@
 // exit_while_running.cpp <who>: main returns while goroutines use static objects, which are about
-// to be destroyed. They must have been stopped before.
+// to be destroyed. The goroutines must be stopped before that.
 #include <weft/weft.hpp>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// libcurl's easy interface, the one that blocks: a goroutine per transfer.
+// libcurl's easy interface, which blocks: a goroutine per transfer.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

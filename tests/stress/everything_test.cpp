@@ -1,7 +1,7 @@
 // Everything a program can do to a scheduler, at once: goroutines that compute for seconds, block
 // in calls of every kind, announced and not, talk over channels, sleep, throw, hold on to their
 // threads; plain threads that bring work; and processors that come and go. No message may be lost,
-// no timer be forgotten, and who waits for a tick must not wait for a hog.
+// no timer may be forgotten, and a goroutine that waits for a tick must not wait for a hog.
 //
 // WEFT_STRESS_SECONDS=60 for a long run.
 #include "stress_hog.hpp"

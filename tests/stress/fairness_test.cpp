@@ -1,9 +1,10 @@
 // A goroutine that can run does run, and soon, whatever the others do.
 //
-// Every test keeps all processors busy in one way and looks at those who have to wait: equals,
-// newcomers, sleepers, readers, the third beside a pair. The limits are what Go's scheduler keeps
-// to under the same load, and some. A plain thread measures how late this machine is anyway, and
-// twice that is added to limits of time; shares and numbers of turns need no such allowance.
+// Every test keeps all processors busy in one way and measures the goroutines that have to wait:
+// equals, newcomers, sleepers, readers, the third beside a pair. The limits are a little above what
+// Go's scheduler needs under the same load. A plain thread measures how late this machine is
+// anyway, and twice that is added to limits of time. Shares and numbers of turns need no such
+// allowance.
 #include "beat.hpp"
 #include "lateness.hpp"
 #include "plain_socket.hpp"

@@ -1,7 +1,7 @@
-// Bursts of work and total idleness in turn: what is lost here is a wake-up.
+// Bursts of work and total idleness in turn, to find lost wake-ups.
 //
-// A lost wake-up need not hang: a goroutine that lies forgotten may be found a second later, when
-// somebody looks for another reason. So each round is timed against how late the machine is anyway.
+// A lost wake-up need not hang: a forgotten goroutine may be found a second later, when a machine
+// looks for another reason. So each round is timed against how late the machine is anyway.
 #include "stress_fixture.hpp"
 #include "stress_noise.hpp"
 

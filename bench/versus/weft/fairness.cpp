@@ -40,7 +40,7 @@ void print(std::string_view name, double value, const char* unit) {
   std::printf("%s %d %.1f %s\n", std::string(name).c_str(), weft::max_procs(), value, unit);
 }
 
-// A blocking call that nobody announced. A call that the runtime interrupts fails.
+// A blocking call that is not announced. If the runtime interrupts the call, the case fails.
 void nap(std::chrono::milliseconds d) {
   const timespec t{.tv_sec = d / 1s, .tv_nsec = d % 1s / 1ns};
   require(nanosleep(&t, nullptr) == 0, "nanosleep was interrupted");

@@ -1,9 +1,9 @@
 // The clock of the torture machine, and work that takes a given time of CPU.
 //
-// Work is a number of steps of a chain of multiplications, not "until the clock says so": who is
-// taken off the CPU has to do the rest later, as in a real program. The chain costs the same number
-// of cycles however it is compiled, so that the program in Go does the same work. How many steps a
-// microsecond takes is measured at the start, as the best of many short tries.
+// Work is a number of steps of a chain of multiplications, not a time on the clock: a goroutine
+// that is taken off the CPU has to do the rest later, as in a real program. The chain costs the
+// same number of cycles however it is compiled, so that the program in Go does the same work. How
+// many steps a microsecond takes is measured at the start, as the best of many short tries.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // What the goroutines of each kind do, except those that read and write (group_io.cpp). ../table.md
 // describes the kinds; ../go/groups.go has them in Go, in this order.
 //
-// The goroutine that ends a conversation closes the channels it sends on, and no other does; who
-// finds its channel closed does likewise. So the end of one is the end of all who talk to it.
+// The goroutine that ends a conversation closes the channels on which it sends; no other goroutine
+// does. A goroutine that finds its channel closed does likewise. So the end of one ends all that
+// talk to it.
 #include "program.hpp"
 
 #include <weft/chan.hpp>

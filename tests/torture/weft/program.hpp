@@ -1,12 +1,12 @@
 // The program that runs: its end, its groups, and what is known of it when it is over.
 //
 // The end. A program lasts until its deadline and until its finite groups (those with rounds) are
-// done, but not beyond the cap. No goroutine is told: each asks over() between two rounds, and
-// those that wait for a partner are let go by that partner. So a lost wake-up is a program that
-// does not end, and the watch ends the process.
+// done, but not beyond the cap. Each goroutine asks over() between two rounds, and a goroutine that
+// waits for a partner is released by that partner. So after a lost wake-up the program does not
+// end, and the watch ends the process.
 //
-// Metering. A wait is counted when it ends, also after the deadline: who was not let run at all
-// before it is not forgotten but has waited since its beginning.
+// Metering. A wait is counted when it ends, also after the deadline. So a goroutine that never ran
+// before the deadline counts, too, with a wait since its start.
 #pragma once
 
 #include "clock.hpp"

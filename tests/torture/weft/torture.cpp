@@ -1,10 +1,10 @@
 // Runs one random program of the torture machine with weft: reads its table from a file, or from
 // standard input, and prints what was measured as one JSON object.
 //
-// A plain thread, the watch, looks on. It samples the CPU time of the process, by which a goroutine
-// who could run and was not let is told from a machine that had too much to do, and it ends the
-// process with status 9 when the program should have been over for ten seconds. With TORTURE_STAY
-// in the environment it stays instead, for a debugger.
+// A plain thread, the watch, observes the process. It samples the CPU time. That tells whether a
+// goroutine had to wait although the process used little CPU, or because the machine was too busy.
+// The watch ends the process with status 9 when the program should have been over for ten seconds.
+// With TORTURE_STAY in the environment it stays instead, for a debugger.
 //
 // Status: 0 measured (also if what was measured is bad: ../run judges), 3 a wrong table, 4 an error
 // of the system, 9 a hang.
