@@ -1,4 +1,5 @@
 // net_conn_test.cpp: connections, listeners and packets over loopback, and the poller beneath them.
+#include "base/sanitizer.hpp"
 #include "beat.hpp"
 #include "bytes.hpp"
 #include "open_descriptors.hpp"
@@ -16,7 +17,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <fcntl.h>
+#include <fstream>
+#include <malloc.h>
 #include <memory>
 #include <span>
 #include <string>
@@ -758,6 +763,109 @@ TEST_F(net_conn, accept_tells_that_it_has_no_descriptors) {
     }
     EXPECT_EQ(said, "weft: accept on " + l.local_address().to_string() +
                         ": Too many open files; new connections have to wait\n");
+  });
+}
+
+// --- After a crowd -------------------------------------------------------------------------------
+
+// "name:  12345 kB" of /proc/self/status.
+std::int64_t own_status(std::string_view name) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(name)) return std::stoll(line.substr(name.size() + 1));
+  }
+  return -1;
+}
+
+// The limit of descriptors is as high as may be, for as long as a block lasts.
+class many_descriptors {
+ public:
+  many_descriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit most = before_;
+    most.rlim_cur = most.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &most);
+  }
+  many_descriptors(const many_descriptors&) = delete;
+  many_descriptors& operator=(const many_descriptors&) = delete;
+  ~many_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  static int left() {
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    return static_cast<int>(std::min<rlim_t>(now.rlim_cur, 1 << 20)) -
+           static_cast<int>(count_descriptors());
+  }
+
+ private:
+  rlimit before_{};
+};
+
+// Opens so many connections, each with a goroutine and a buffer at both ends, and closes them.
+void be_crowded(int connections) {
+  auto l = net::listen("tcp", "127.0.0.1:0").value();
+  weft::wait_group all;
+  weft::latch up(connections);
+  const weft::chan<int> leave;
+  all.go([&] {
+    while (auto c = l.accept()) {
+      all.go([c = std::make_shared<conn>(std::move(*c))] {
+        std::vector<std::byte> buffer(4096);
+        for (auto n = c->read(buffer); n && *n != 0; n = c->read(buffer)) {
+          if (!c->write(std::span(buffer).first(*n))) return;
+        }
+      });
+    }
+  });
+  for (int i = 0; i < connections; ++i) {
+    all.go([&] {
+      auto c = net::dial("tcp", l.addr().to_string());
+      EXPECT_TRUE(c) << c.error().message();
+      std::vector<char> buffer(4096);
+      if (c) {
+        EXPECT_EQ(c->write("hello"), 5u);
+        EXPECT_EQ(c->read(buffer), 5u);
+      }
+      up.count_down();
+      leave.recv();
+    });
+  }
+  up.wait();
+  leave.close();
+  EXPECT_TRUE(eventually([] { return weft::num_goroutine() <= 2; }));
+  EXPECT_FALSE(l.close());
+  all.wait();
+}
+
+// A server's worst minute must not be what it costs from then on. The goroutines' stacks go back to
+// the kernel by themselves, after a second or two, and threads that are not needed end after five;
+// what the program itself had, and has freed, goes back when the C library is asked.
+TEST_F(net_conn, what_a_crowd_took_is_given_back) {
+  const many_descriptors now;
+  const int connections = std::min(scaled(5'000, 300), (many_descriptors::left() - 100) / 2);
+  weft::run([&] {
+    constexpr std::int64_t kept_kb_max = 16 << 10;
+    // The main thread, the monitor, the one that makes threads, the file system's, the signals',
+    // the four that are kept for calls that block, and one that is about to end.
+    const std::int64_t threads_max = weft::max_procs() + 10;
+    const std::int64_t before_kb = own_status("RssAnon:");
+    be_crowded(connections);
+    const std::int64_t at_first_kb = own_status("RssAnon:") - before_kb;
+    std::int64_t kept_kb = 0;
+    std::int64_t threads = 0;
+    for (int i = 0; i < 100; ++i) {
+      ::malloc_trim(0);
+      kept_kb = own_status("RssAnon:") - before_kb;
+      threads = own_status("Threads:");
+      if (kept_kb <= kept_kb_max && threads <= threads_max) break;
+      weft::this_goroutine::sleep_for(100ms);
+    }
+    std::printf("%d connections: %ld KiB more when they closed, %ld in the end; %ld threads\n",
+                connections, static_cast<long>(at_first_kb), static_cast<long>(kept_kb),
+                static_cast<long>(threads));
+    EXPECT_LE(threads, threads_max);
+    if (!weft::base::sanitizer::active) {
+      EXPECT_LE(kept_kb, kept_kb_max);
+    }
   });
 }
 
