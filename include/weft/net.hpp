@@ -268,8 +268,9 @@ class packet_conn : public two_way_socket {
 
 // Copies from one connection to the other until the end of the stream; much at a time inside the
 // kernel, as long as the process has descriptors for a pipe. While nothing comes it holds neither
-// descriptors nor memory. Returns: how many bytes, or an error: then it is not known how many, and
-// what had been read but not written is lost.
+// descriptors nor memory; while nothing is taken, up to 1 MiB that it has read. Returns: how many
+// bytes, or an error: then it is not known how many, and what had been read but not written is
+// lost.
 [[nodiscard]] WEFT_API expected<std::uint64_t> copy(conn& to, conn& from);
 
 }  // namespace weft::net

@@ -15,6 +15,7 @@
 //   [IO1] close's release -> is_closing's acquire: what the closer did before.
 #pragma once
 
+#include "base/clock.hpp"
 #include "sched/poller.hpp"
 
 #include <weft/detail/descriptor.hpp>
@@ -73,6 +74,13 @@ class alignas(64) descriptor {
     const std::lock_guard one(out_lock_);
     return repeat(sched::poll_side::out, call);
   }
+  // As when_writable(), but waits for no longer than `patience`. Returns: also EAGAIN's error.
+  template <class F>
+  expected<ssize_t> when_writable_within(std::chrono::nanoseconds patience, F&& call) {
+    const std::lock_guard one(out_lock_);
+    const auto until = (clock::now() + patience).time_since_epoch();
+    return repeat(sched::poll_side::out, call, until.count());
+  }
   // Calls `call` once; for system calls that cannot wait and use neither side. Returns:
   // errc::closed, or the error of `call`.
   template <class F>
@@ -105,8 +113,8 @@ class alignas(64) descriptor {
 
   // Waits until that side may be ready. Requires: the descriptor is open (C1), and no other
   // goroutine waits on that side. Parks.
-  std::error_code wait(sched::poll_side side) {
-    const sched::poll_result result = sched::the_poller.wait(*pollable_, side);
+  std::error_code wait(sched::poll_side side, std::int64_t until_ns = base::never) {
+    const sched::poll_result result = sched::the_poller.wait(*pollable_, side, until_ns);
     return result == sched::poll_result::ready ? std::error_code() : error_of(result);
   }
 
@@ -124,7 +132,8 @@ class alignas(64) descriptor {
   static std::error_code error_of(sched::poll_result result);
 
   template <class F>
-  expected<ssize_t> repeat(sched::poll_side side, F&& call) {
+  expected<ssize_t> repeat(sched::poll_side side, F&& call,
+                           std::int64_t until_ns = base::never) {
     for (;;) {
       if (const std::error_code e = may_use(side)) return std::unexpected(e);
       const ssize_t n = call();
@@ -134,7 +143,12 @@ class alignas(64) descriptor {
       if (error != EAGAIN) {
         return std::unexpected(std::error_code(error, std::generic_category()));
       }
-      if (const std::error_code e = wait(side)) return std::unexpected(e);
+      if (const std::error_code e = wait(side, until_ns)) {
+        // A deadline that has passed may be put off by now: it is the reason all the same, unless
+        // there is another.
+        const bool was_patient = until_ns != base::never && e == errc::timed_out && !may_use(side);
+        return std::unexpected(was_patient ? std::error_code(EAGAIN, std::generic_category()) : e);
+      }
     }
   }
   // Returns: errc::closed or errc::timed_out if that side cannot be used.

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <span>
 #include <unistd.h>
+#include <utility>
 
 namespace weft::io {
 
@@ -21,10 +22,11 @@ class own_pipe {
   }
   own_pipe(const own_pipe&) = delete;
   own_pipe& operator=(const own_pipe&) = delete;
-  ~own_pipe() {
+  ~own_pipe() { close(); }
+  void close() noexcept {
     if (ends_[0] < 0) return;
-    ::close(ends_[0]);
-    ::close(ends_[1]);
+    ::close(std::exchange(ends_[0], -1));
+    ::close(std::exchange(ends_[1], -1));
   }
   // If not, errno says why.
   bool is_there() const noexcept { return ends_[0] >= 0; }

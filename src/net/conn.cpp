@@ -5,9 +5,10 @@
 // copy() reads into a buffer first. A read that fills it says that there is much to move: the rest
 // goes through a pipe, by splice, and stays in the kernel, until the source has nothing more for
 // now. So a pipe is held only while data moves; a copy that waits holds neither descriptors nor
-// memory, and short messages cost no more than a read and a write. Without a pipe (no descriptors
-// are left) a larger buffer takes its place. A splice cannot leave SIGPIPE out as the others do;
-// see io/sigpipe.hpp.
+// memory, and short messages cost no more than a read and a write. If the target takes nothing for
+// a while, what is in the pipe is taken out of it again and waits in a buffer, and the pipe is
+// closed. Without a pipe (no descriptors are left) a larger buffer takes its place. A splice cannot
+// leave SIGPIPE out as the others do; see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/refused.hpp"
@@ -17,7 +18,9 @@
 #include "net/socket_options.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <fcntl.h>
@@ -88,6 +91,7 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
 enum class until : std::uint8_t {
   empty,    // the source has nothing for now
   end,      // of the stream
+  stalled,  // the target took nothing for a while; the pipe is closed
   refused,  // the kernel does not move data between these two
   error,    // anything else
 };
@@ -112,17 +116,40 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
   return 0;
 }
 
-// Takes what is in the pipe out of it again and writes it to the target. Parks.
-expected<std::size_t> write_rest(conn& to, const io::own_pipe& pipe, std::size_t size) {
+constexpr std::chrono::milliseconds patience_at_first{100};
+
+// Takes what is in the pipe out of it again, closes it and writes that to the target. Parks.
+std::error_code write_rest(conn& to, io::own_pipe& pipe, std::size_t size) {
   const auto rest = std::make_unique_for_overwrite<std::byte[]>(size);
   if (const int error = pipe.take_back({rest.get(), size})) {
-    return std::unexpected(std::error_code(error, std::generic_category()));
+    return {error, std::generic_category()};
   }
-  return to.write(std::span(rest.get(), size));
+  pipe.close();
+  const auto written = to.write(std::span(rest.get(), size));
+  return written ? std::error_code() : written.error();
 }
 
+// What stalled copies may keep in buffers, all together: as much as the kernel lets a user have in
+// large pipes. Further ones keep their pipes, which are small then.
+class kept_bytes {
+ public:
+  explicit kept_bytes(std::size_t n) noexcept
+      : n_(n), is_granted_(all.fetch_add(n, std::memory_order_relaxed) + n <= all_max) {}
+  kept_bytes(const kept_bytes&) = delete;
+  kept_bytes& operator=(const kept_bytes&) = delete;
+  ~kept_bytes() { all.fetch_sub(n_, std::memory_order_relaxed); }
+  explicit operator bool() const noexcept { return is_granted_; }
+
+ private:
+  static constexpr std::size_t all_max = std::size_t{64} << 20;
+  static inline constinit std::atomic<std::size_t> all{0};  // relaxed: a bound, no order
+
+  const std::size_t n_;
+  const bool is_granted_;
+};
+
 // Moves all that the source has for now to the target. Parks. `total` counts it.
-expected<until> splice_all(conn& to, io::descriptor& source, const io::own_pipe& pipe,
+expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
                            std::uint64_t& total) {
   io::descriptor& target = *socket_access::of(to);
   for (;;) {
@@ -130,18 +157,25 @@ expected<until> splice_all(conn& to, io::descriptor& source, const io::own_pipe&
     const auto got = source.when_readable([&] { return splice_some(source.fd(), pipe, why); });
     if (!got) return std::unexpected(got.error());
     if (*got == 0) return why;
-    total += static_cast<std::uint64_t>(*got);  // an error makes nobody ask for it
+    total += static_cast<std::uint64_t>(*got);  // if it does not arrive nobody is told
+    std::chrono::nanoseconds patience = patience_at_first;
     for (auto left = static_cast<std::size_t>(*got); left != 0;) {
-      const auto put = target.when_writable([&] {
+      const auto put = target.when_writable_within(patience, [&] {
         return ::splice(pipe.reader(), nullptr, target.fd(), nullptr, left, splice_flags);
       });
-      if (!put && io::is_refused(put.error())) {
-        const auto written = write_rest(to, pipe, left);
-        if (!written) return std::unexpected(written.error());
-        return until::refused;
+      if (put) {
+        left -= static_cast<std::size_t>(*put);
+        continue;
       }
-      if (!put) return std::unexpected(put.error());
-      left -= static_cast<std::size_t>(*put);
+      const bool has_stalled = put.error() == std::errc::resource_unavailable_try_again;
+      if (!has_stalled && !io::is_refused(put.error())) return std::unexpected(put.error());
+      const kept_bytes rest(left);
+      if (has_stalled && !rest) {
+        patience *= 2;
+        continue;
+      }
+      if (const std::error_code e = write_rest(to, pipe, left)) return std::unexpected(e);
+      return has_stalled ? until::stalled : until::refused;
     }
   }
 }
@@ -250,11 +284,13 @@ expected<std::uint64_t> copy(conn& to, conn& from) {
     }
     room = much_bytes;
     if (!may_splice) continue;
-    const io::own_pipe pipe(splice_bytes);
+    io::own_pipe pipe(splice_bytes);
     if (!pipe.is_there()) continue;
     switch (const auto end = splice_all(to, *source, pipe, total); end.value_or(until::error)) {
       case until::empty:
         room = little_bytes;
+        break;
+      case until::stalled:
         break;
       case until::end:
         return total;

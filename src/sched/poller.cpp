@@ -296,7 +296,7 @@ bool poller::has_passed(const pollable::side& s) noexcept {
   return detail::park_until(until_ns, &give_up, &s);
 }
 
-poll_result poller::wait(pollable& r, poll_side which) noexcept {
+poll_result poller::wait(pollable& r, poll_side which, std::int64_t until_ns) noexcept {
   if (this_simulation() != nullptr) return poll_result::unsupported;
   pollable::side& s = r[which];
   goroutine* const self = detail::prepare_park(detail::wait_reason::io);
@@ -304,7 +304,8 @@ poll_result poller::wait(pollable& r, poll_side which) noexcept {
   const bool late = has_passed(s);
   const bool is_ready = s.ready.load(std::memory_order_relaxed);
   if (!s.is_closing && !late && !is_ready) {
-    return park_locked(s, self, deadline_of(s)) ? poll_result::ready : poll_result::timed_out;
+    const std::int64_t limit = std::min(deadline_of(s), until_ns);
+    return park_locked(s, self, limit) ? poll_result::ready : poll_result::timed_out;
   }
   const poll_result result = s.is_closing ? poll_result::closed
                              : late       ? poll_result::timed_out

@@ -34,6 +34,7 @@
 // Locks: a side's lock is of the highest rank; whoever holds a timer heap's may take it.
 #pragma once
 
+#include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/goroutine_list.hpp"
 
@@ -81,8 +82,9 @@ class poller {
   // Forgets it. Requires: begin_close(), and nobody is in a call. Before the descriptor is closed.
   void end_close(pollable& r) noexcept;
 
-  // Waits until that side may be ready. Outside. Parks.
-  poll_result wait(pollable& r, poll_side s) noexcept;
+  // Waits until that side may be ready, or until `until_ns`: then it says timed_out, though the
+  // deadline has not passed. Outside. Parks.
+  poll_result wait(pollable& r, poll_side s, std::int64_t until_ns = base::never) noexcept;
   // Waits until `until_ns` whether it is ready or not. Returns: ready, unless it was closed or its
   // deadline came first. The same.
   poll_result pause(pollable& r, poll_side s, std::int64_t until_ns) noexcept;

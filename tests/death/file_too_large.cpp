@@ -27,15 +27,15 @@ namespace {
 constexpr std::size_t room = 64 << 10;
 constexpr std::size_t size = 4 * room;
 
-// On a whole page, as O_DIRECT wants it.
-std::span<char> numbered_lines() {
-  const std::span all(static_cast<char*>(std::aligned_alloc(4096, size)), size);
+alignas(4096) char lines_data[size];  // on a whole page, as O_DIRECT wants it
+
+std::span<const char> numbered_lines() {
   for (std::size_t at = 0; at < size; at += 16) {
     char line[17];
     std::snprintf(line, sizeof line, "line %010zu\n", at / 16);
-    std::copy_n(line, 16, all.data() + at);
+    std::copy_n(line, 16, lines_data + at);
   }
-  return all;
+  return lines_data;
 }
 
 bool write_number(const char* file, const char* format, unsigned number) {
@@ -90,7 +90,7 @@ std::error_code receive(std::span<const char> text, weft::os::file& to) {
 
 int write_too_much(const std::string& name, int flags, std::string_view how,
                    weft::os::file& source) {
-  const std::span<char> lines = numbered_lines();
+  const std::span<const char> lines = numbered_lines();
   auto f = weft::os::open(name, O_RDWR | O_CREAT | flags);
   if (!f) return 4;
   std::error_code e;
@@ -118,7 +118,7 @@ int write_too_much(const std::string& name, int flags, std::string_view how,
 // With the same lines, before anything is limited.
 int make_source(const std::string& name) {
   const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const std::span<char> lines = numbered_lines();
+  const std::span<const char> lines = numbered_lines();
   if (fd < 0 || ::write(fd, lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()) ||
       ::lseek(fd, 0, SEEK_SET) != 0) {
     std::_Exit(3);

@@ -1,5 +1,4 @@
 // net_conn_test.cpp: connections, listeners and packets over loopback, and the poller beneath them.
-#include "base/sanitizer.hpp"
 #include "beat.hpp"
 #include "bytes.hpp"
 #include "open_descriptors.hpp"
@@ -736,6 +735,39 @@ TEST_F(net_conn, copy_holds_no_descriptors_while_nothing_moves) {
   });
 }
 
+// Nor does a client that does not read cost a proxy more descriptors than its connections.
+TEST_F(net_conn, copy_holds_no_descriptors_while_nothing_is_taken) {
+  weft::run([] {
+    pair_of_conns in = connected();
+    pair_of_conns out = connected();
+    const std::ptrdiff_t before = count_descriptors();
+    const std::string text = patterned(32 << 20);
+    weft::wait_group all;
+    all.go([&] {
+      EXPECT_EQ(in.client.write(bytes(text)), text.size());
+      EXPECT_FALSE(in.client.close_write());
+    });
+    all.go([&] {
+      EXPECT_EQ(net::copy(out.client, in.server), text.size());
+      EXPECT_FALSE(out.client.close_write());
+    });
+    std::string got;
+    for (int stall = 0; stall < 3; ++stall) {
+      // Long enough for it to see that nothing moves.
+      weft::this_goroutine::sleep_for(200ms);
+      EXPECT_TRUE(eventually([&] {
+        return weft::test::count_waiting(wait_reason::io) != 0 && count_descriptors() == before;
+      }));
+      for (const std::size_t enough = got.size() + (4 << 20); got.size() < enough;) {
+        got += read_some(out.server);
+      }
+    }
+    got += read_all(out.server);
+    EXPECT_TRUE(got == text);
+    all.wait();
+  });
+}
+
 // --- Out of descriptors -------------------------------------------------------------------------
 
 // A server without descriptors looks dead from outside. It says why, but not for each client, and
@@ -843,7 +875,7 @@ TEST_F(net_conn, what_a_crowd_took_is_given_back) {
   const many_descriptors now;
   const int connections = std::min(scaled(5'000, 300), (many_descriptors::left() - 100) / 2);
   weft::run([&] {
-    constexpr std::int64_t kept_kb_max = 16 << 10;
+    constexpr std::int64_t kept_kb_max = 32 << 10;  // of 80 to 100 MB; mostly it is 5
     // The main thread, the monitor, the one that makes threads, the file system's, the signals',
     // the four that are kept for calls that block, and one that is about to end.
     const std::int64_t threads_max = weft::max_procs() + 10;
@@ -856,14 +888,15 @@ TEST_F(net_conn, what_a_crowd_took_is_given_back) {
       ::malloc_trim(0);
       kept_kb = own_status("RssAnon:") - before_kb;
       threads = own_status("Threads:");
-      if (kept_kb <= kept_kb_max && threads <= threads_max) break;
+      const bool is_little = kept_kb <= kept_kb_max || weft::test::slow_build;
+      if (is_little && threads <= threads_max) break;
       weft::this_goroutine::sleep_for(100ms);
     }
     std::printf("%d connections: %ld KiB more when they closed, %ld in the end; %ld threads\n",
                 connections, static_cast<long>(at_first_kb), static_cast<long>(kept_kb),
                 static_cast<long>(threads));
     EXPECT_LE(threads, threads_max);
-    if (!weft::base::sanitizer::active) {
+    if (!weft::test::slow_build) {  // a sanitizer or an emulator keeps memory of its own
       EXPECT_LE(kept_kb, kept_kb_max);
     }
   });
