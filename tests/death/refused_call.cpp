@@ -244,6 +244,12 @@ void use_files() {
   });
   expect(value(reader.read(text), "read a pipe") == 2, "a short read");
   all->wait();
+  // One whose mode belongs to others, too.
+  int ends[2];
+  expect(::pipe(ends) == 0, "pipe");
+  auto shared = value(weft::os::file::adopt(ends[0]), "adopt");
+  expect(::write(ends[1], "hi", 2) == 2 && ::close(ends[1]) == 0, "write");
+  expect(value(shared.read(text), "read a shared pipe") == 2, "a short read");
 }
 
 void try_all(std::string_view when) {

@@ -64,7 +64,9 @@ constexpr row rows[] = {
     {"uname", SYS_uname},
     {"setsockopt", SYS_setsockopt},
     {"getsockopt", SYS_getsockopt, "net packets names copies"},
+    {"clock_gettime", SYS_clock_gettime},
     {"clock_nanosleep", SYS_clock_nanosleep},
+    {"pidfd_open", SYS_pidfd_open},
     {"gettid", SYS_gettid, "signals"},
     {"getpid", SYS_getpid, "signals"},
     {"set_robust_list", SYS_set_robust_list},
@@ -103,6 +105,11 @@ constexpr row rows[] = {
     {"ftruncate", SYS_ftruncate, "copies"},
     {"fsync", SYS_fsync, "files"},
     {"pipe2", SYS_pipe2, "files"},
+#ifdef SYS_poll
+    {"poll", SYS_poll, "files"},
+#else
+    {"ppoll", SYS_ppoll, "files"},
+#endif
     // What threads and memory are made of.
     {"clone3", SYS_clone3, "start"},
     {"mprotect", SYS_mprotect, "start"},
