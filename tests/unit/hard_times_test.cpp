@@ -5,7 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -56,6 +61,38 @@ TEST(scarce_stacks, locked_goroutines_stay_on_their_threads) {
 // Those that hold the stacks may take their time: a lack of memory that lasts is no deadlock while
 // somebody's timer is still running.
 TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("long", "2"); }
+
+struct million {
+  long ran = 0;
+  long at_once = 0;
+  long ms = 0;
+};
+constexpr long wanted = 1'000'000;
+constexpr long sleep_ms = 20;
+
+million run_million(rlim_t address_space) {
+  const rlimit limit{address_space, address_space};
+  const child_result r = run_program(
+      "scarce_million", {.arguments = {std::to_string(wanted), std::to_string(sleep_ms)},
+                         .before_exec = [limit] { ::setrlimit(RLIMIT_AS, &limit); }});
+  EXPECT_EQ(r.status, 0) << r;
+  million m;
+  std::istringstream(r.output) >> m.ran >> m.at_once >> m.ms;
+  std::printf("%ld ran, %ld at once, %ld ms\n", m.ran, m.at_once, m.ms);
+  return m;
+}
+
+// A lack of memory makes a program slower by no more than what it makes wait: with room for a
+// hundredth of the goroutines, these run in a hundred rounds, one as quick as the other.
+TEST(scarce_stacks_soak, a_million_goroutines_run_in_two_gigabytes_of_addresses) {
+  const million free = run_million(RLIM_INFINITY);
+  EXPECT_EQ(free.ran, wanted);
+  const million scarce = run_million(rlim_t{2} << 30);
+  EXPECT_EQ(scarce.ran, wanted);
+  ASSERT_GT(scarce.at_once, 0);
+  const long rounds_ms = wanted / scarce.at_once * sleep_ms;
+  EXPECT_LE(scarce.ms, 3 * (free.ms + rounds_ms)) << rounds_ms << " ms of sleep";
+}
 
 // --------------------------------------------------------------------------------------- records
 
