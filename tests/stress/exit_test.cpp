@@ -135,8 +135,8 @@ INSTANTIATE_TEST_SUITE_P(from, process_exit,
 // What destructors and handlers wait for, each many times over: whatever the others were doing when
 // they were stopped, the process goes on to its end.
 void expect_ends(const std::string& program, const std::vector<std::string>& arguments,
-                 const std::string& says) {
-  for (int i = 0; i < test::scaled(20, 3); ++i) {
+                 const std::string& says, int times = test::scaled(20, 3)) {
+  for (int i = 0; i < times; ++i) {
     const test::child_result r =
         test::run_program(program, {.arguments = arguments, .patience = 20s});
     ASSERT_EQ(r.status, 7) << program << ", the " << i << "th time\n" << r;
@@ -144,14 +144,23 @@ void expect_ends(const std::string& program, const std::vector<std::string>& arg
   }
 }
 
+// What programs have had: objects with a destructor that waits, and locks that are a part of the
+// program.
+constexpr int often = test::scaled(100, 3);
+
 TEST(exit_waits_soak, end_every_time) {
   for (const char* const how : {"return", "atexit", "inside"}) {
-    for (const char* const what : {"run", "go", "after", "sleep", "yield"}) {
+    const int times = std::string(how) == "return" ? often : test::scaled(20, 3);
+    for (const char* const what : {"run", "after", "ticker"}) {
+      expect_ends("exit_waits", {what, how}, "", times);
+    }
+    for (const char* const what : {"go", "sleep", "yield"}) {
       expect_ends("exit_waits", {what, how}, "");
     }
-    for (const char* const what : {"group", "wait_group", "future", "receive"}) {
-      expect_ends("exit_waits", {what, how}, "weft: exit: gave up a wait (");
+    for (const char* const what : {"group", "wait_group", "future"}) {
+      expect_ends("exit_waits", {what, how}, "weft: exit: gave up a wait (", times);
     }
+    expect_ends("exit_waits", {"receive", how}, "weft: exit: gave up a wait (");
   }
 }
 
@@ -159,12 +168,14 @@ TEST(exit_in_library_soak, ends_every_time) {
   for (const char* const how : {"printf", "malloc", "throw", "local_time"}) {
     expect_ends("exit_in_library", {how}, "exited");
 #if WEFT_CAN_LINK_STATICALLY
-    expect_ends("exit_in_library_static", {how}, "exited");
+    expect_ends("exit_in_library_static", {how}, "exited", often);
 #endif
   }
 }
 
-TEST(exit_own_allocator_soak, ends_every_time) { expect_ends("exit_own_allocator", {}, "exited"); }
+TEST(exit_own_allocator_soak, ends_every_time) {
+  expect_ends("exit_own_allocator", {}, "exited", often);
+}
 
 }  // namespace
 }  // namespace weft
