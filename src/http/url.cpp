@@ -83,7 +83,8 @@ expected<url> url::parse(std::string_view text) {
   result.address.append(parts->host).append(":");
   append_number(result.address, number);
   result.host = number == 80 ? std::string(parts->host) : result.address;
-  result.target = rest.starts_with('/') ? std::string(rest) : "/" + std::string(rest);
+  if (!rest.starts_with('/')) result.target = '/';
+  result.target.append(rest);
   return result;
 }
 
