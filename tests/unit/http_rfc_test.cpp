@@ -8,7 +8,8 @@
 // No rows have those MUSTs which only a handler can keep (Allow in a 405, WWW-Authenticate in a
 // 401, the headers of a 206 and a 304, conditional requests), those of clients, proxies, gateways
 // and caches, those about TLS, and those that ask for what the handler alone sees to (9110 9.3.4,
-// PUT).
+// PUT). The three formats of dates (9110 5.6.7) are for those who parse one, which the server does
+// not.
 #include "memory_stream.hpp"
 
 #include "http/connection.hpp"
@@ -20,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -527,12 +529,47 @@ TEST(http_rfc, fields) {
   });
 }
 
+// What else is in it, says http_date of http_test.cpp.
+TEST(http_rfc, dates_have_the_one_format) {
+  const std::regex line(
+      "Date: (Mon|Tue|Wed|Thu|Fri|Sat|Sun), [0-3][0-9] "
+      "(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [0-9]{4} [0-2][0-9]:[0-5][0-9]:[0-6][0-9] "
+      "GMT\r\n");
+  for (const std::string& sent : {get(""), get("X : y\r\n"), "GET / HTTP/1.0\r\n\r\n"s}) {
+    const seen s = run({"9110 5.6.7", "dates", sent, {}, then::ends}, arrival::at_once);
+    EXPECT_TRUE(std::regex_search(s.text, line)) << s.text;
+  }
+}
+
 TEST(http_rfc, bodies_of_requests) {
   const std::string two = "5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n";
   check({
       {"9112 6.1",
        "chunks are understood",
        post(chunked, two),
+       {200},
+       then::stays,
+       "body=hello world]"},
+      {"9112 6",
+       "a GET ends where its length says",
+       get("Content-Length: 3\r\n") + "abc",
+       {200},
+       then::stays,
+       "body=abc]"},
+      {"9112 6",
+       "so does a method that nobody knows",
+       "PUSH / HTTP/1.1\r\nHost: a\r\n" + chunked + "\r\n3\r\nabc\r\n0\r\n\r\n",
+       {200},
+       then::stays,
+       "body=abc]"},
+      {"9112 7",
+       "chunked has no parameters",
+       post("Transfer-Encoding: chunked;q=1\r\n", two),
+       {501},
+       then::closes},
+      {"9112 7",
+       "its name has no case",
+       post("Transfer-Encoding: Chunked\r\n", two),
        {200},
        then::stays,
        "body=hello world]"},
