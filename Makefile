@@ -3,6 +3,8 @@
 JOBS ?= $(shell nproc)
 # Tests run beside each other; those labelled stress or external run alone whatever this says.
 TEST_JOBS ?= 3
+# ON: warnings are errors, as in CI. Other compilers have other warnings.
+WEFT_WERROR ?= OFF
 # GCC 12's ThreadSanitizer cannot map its shadow where the kernel randomises more than 28 bits.
 NO_ASLR := $(if $(shell setarch -R true 2>/dev/null && echo yes),setarch -R)
 
@@ -21,7 +23,7 @@ setup-ci: ## install what all targets need
 
 # $(call build,preset[,targets])
 define build
-cmake --preset $(1)
+cmake --preset $(1) -DWEFT_WERROR=$(WEFT_WERROR)
 cmake --build --preset $(1) --parallel $(JOBS) $(if $(2),--target $(2))
 endef
 
@@ -62,7 +64,7 @@ AARCH64_CORE := unit_entry_test unit_switch_state_test unit_go_test unit_chan_te
 AARCH64_CORE_TESTS := ^(unit\.(entry|switch_state|go|chan|mutex|handoff|preempt|net_conn|net_dial|os_pipe)|stress\.(park|talk|net))_test$$
 
 test-aarch64-core: setup-ci ## the tests that say most about aarch64, under qemu
-	cmake --preset aarch64
+	cmake --preset aarch64 -DWEFT_WERROR=$(WEFT_WERROR)
 	cmake --build --preset aarch64 --parallel $(JOBS) --target $(AARCH64_CORE)
 	ctest --preset aarch64 --parallel $(TEST_JOBS) -R '$(AARCH64_CORE_TESTS)'
 
@@ -78,8 +80,8 @@ soak: setup ## what takes too long for `make test`: long stress tests, whole mod
 		--target weft_header_check weft_benchmarks weft_torture
 	ctest --preset soak --parallel $(TEST_JOBS) $(SOAK)
 
-test-builds: setup ## build the library in the ways its users do
-	tools/check-builds
+test-builds: setup-ci ## build the library in the ways its users do
+	WEFT_WERROR=$(WEFT_WERROR) tools/check-builds
 
 # Inputs that fail are left in build/fuzz; what is new goes to build/fuzz/corpus.
 FUZZ_SECONDS ?= 60
