@@ -255,7 +255,7 @@ chan_outcome chan_core::receive(void* element) { return perform_or_wait<side::re
 // concerned; all else is called last, so that this needs no frame.
 chan_outcome chan_core::send_word(std::uint64_t word) {
   sched::machine* const m = sched::this_machine();
-  if (m == nullptr || !m->chair.enter()) [[unlikely]]
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
     return send_word_slow(word);
   if (!lock_here(m)) [[unlikely]]
     return send_word_slow(word);
@@ -269,7 +269,7 @@ chan_outcome chan_core::send_word(std::uint64_t word) {
 
 chan_word_received chan_core::receive_word() {
   sched::machine* const m = sched::this_machine();
-  if (m == nullptr || !m->chair.enter()) [[unlikely]]
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
     return receive_word_slow();
   if (!lock_here(m)) [[unlikely]]
     return receive_word_slow();

@@ -72,14 +72,14 @@ processor* find_processor() noexcept {
 }
 
 void take_processor(machine* m) noexcept {
-  (void)m->chair.enter();
+  (void)m->seat.enter();
   const bool has_none = settle_here(m) == seat::taken || m->p == nullptr;
   if (has_none && !acquire_processor(m)) {
     processor* const p = find_processor();
     const std::lock_guard hold(sched.lock);
     m->p = p;
     p->holder.store(m, std::memory_order_release);
-    m->chair.reclaim();
+    m->seat.reclaim();
   }
   {
     const std::lock_guard hold(sched.lock);

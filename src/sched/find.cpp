@@ -107,9 +107,9 @@ bool rob_returned(processor& p, processor& victim, machine* owner) noexcept {
 // Asks the victim for half of what it has, or takes it. Returns: whether p's mailbox has an answer.
 bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
   bool has_plea = false;
-  if (owner->chair.ask(p.index)) {
+  if (owner->seat.ask(p.index)) {
     if (await_delivery(p, base::now_ns() + question_ns)) return true;
-    switch (owner->chair.claim_after_asking(p.index, claim_turns)) {
+    switch (owner->seat.claim_after_asking(p.index, claim_turns)) {
       case seat::claimed::no:
         return false;
       case seat::claimed::accepted:
@@ -119,14 +119,14 @@ bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
     }
   } else if (owner->is_returned.load(std::memory_order_relaxed)) {
     return rob_returned(p, victim, owner);
-  } else if (owner->chair.claim(claim_turns)) {
+  } else if (owner->seat.claim(claim_turns)) {
     has_plea = true;  // or whatever kept it from asking has gone since
   } else {
     return false;
   }
   if (owner->p == &victim) take_half(victim, p.mailbox);
-  owner->chair.release();
-  if (has_plea) (void)owner->chair.ask_to_yield();
+  owner->seat.release();
+  if (has_plea) (void)owner->seat.ask_to_yield();
   return true;
 }
 

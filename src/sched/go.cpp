@@ -373,7 +373,7 @@ void yield() {
     if (!sched::yield_at_exit()) std::this_thread::yield();
     return;
   }
-  if (!m->chair.enter()) [[unlikely]] {
+  if (!m->seat.enter()) [[unlikely]] {
     bool has_waited = false;
     m = sched::enter_slow(m, sched::entry::parks, &has_waited);
     // It had lost its processor and waited for its turn: that is what it wanted.

@@ -187,11 +187,11 @@ namespace {
 // A thief's question does not keep the processor from leaving: the thief is told that there is
 // nothing.
 bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
-  if (owner->chair.claim(claim_turns, otherwise)) return true;
-  const std::uint32_t question = owner->chair.accept_for_owner();
+  if (owner->seat.claim(claim_turns, otherwise)) return true;
+  const std::uint32_t question = owner->seat.accept_for_owner();
   if (question == seat::free) return false;
   turn_away(seat::thief_of(question));
-  return owner->chair.claim(claim_turns, otherwise);
+  return owner->seat.claim(claim_turns, otherwise);
 }
 
 }  // namespace
@@ -225,13 +225,13 @@ bool retake(processor& p, detach_cause why, const seen_turn* seen) noexcept {
     // When the process ends, under the lock, whoever ends it keeps its processor.
     if (owner->p != &p || has_moved() || sched.stopping.load(std::memory_order_relaxed)) {
       sched.lock.unlock();
-      owner->chair.release();
+      owner->seat.release();
       the_counters.detach_failed.add();
       return false;
     }
   }
   machine* const woken = after_detach_locked(owner, p, why);
-  if (!was_returned) owner->chair.take();
+  if (!was_returned) owner->seat.take();
   const departure left = after_passing_locked(p, woken);
   sched.lock.unlock();
   if (was_returned && why == detach_cause::loan) {
@@ -268,7 +268,7 @@ bool give_back_loan(machine* m) noexcept {
 bool acquire_locked(machine* m, machine*& to_wake) noexcept {
   if (m->is_returned.load(std::memory_order_relaxed)) {
     m->is_returned.store(false, std::memory_order_relaxed);
-    m->chair.reclaim();
+    m->seat.reclaim();
     the_counters.return_loan.add();
     return true;
   }
@@ -286,7 +286,7 @@ bool acquire_locked(machine* m, machine*& to_wake) noexcept {
   (p == m->last_p ? the_counters.return_same : the_counters.return_other).add();
   m->p = p;
   p->holder.store(m, std::memory_order_release);
-  m->chair.reclaim();
+  m->seat.reclaim();
   return true;
 }
 
@@ -310,21 +310,21 @@ goroutine* await_grant(machine* m, void (*lie_down)()) noexcept {
   if (g == nullptr) return nullptr;
   m->handed = nullptr;
   m->p = m->handed_p;
-  m->chair.reclaim();
+  m->seat.reclaim();
   m->p->holder.store(m, std::memory_order_release);
-  if (std::exchange(m->has_to_yield, false)) (void)m->chair.ask_to_yield();
+  if (std::exchange(m->has_to_yield, false)) (void)m->seat.ask_to_yield();
   return g;
 }
 
 std::uint32_t settle_here(machine* m, bool* pleaded) noexcept {
   for (;;) {
-    const std::uint32_t word = m->chair.settle();
+    const std::uint32_t word = m->seat.settle();
     switch (seat::kind_of(word)) {
       case seat::asked:
-        if (m->chair.accept(word)) hand_over(m, seat::thief_of(word));
+        if (m->seat.accept(word)) hand_over(m, seat::thief_of(word));
         break;
       case seat::yield_please:
-        if (m->chair.accept(word) && pleaded != nullptr) *pleaded = true;
+        if (m->seat.accept(word) && pleaded != nullptr) *pleaded = true;
         break;
       default:
         return word;
@@ -336,7 +336,7 @@ bool give_up_seat(machine* m, bool* pleaded) noexcept {
   for (;;) {
     const std::uint32_t word = settle_here(m, pleaded);
     if (word == seat::stopped) return false;
-    if (word == seat::taken || m->chair.give_up()) return true;
+    if (word == seat::taken || m->seat.give_up()) return true;
   }
 }
 

@@ -396,8 +396,8 @@ bool wait_as_spare(machine* m) noexcept {
     }
     sched.lock.unlock();
   }
-  m->chair.reclaim();
-  m->chair.forget_plea();
+  m->seat.reclaim();
+  m->seat.forget_plea();
   note_activity();
   return true;
 }
@@ -555,8 +555,8 @@ bool sleep_spare(machine* m) noexcept {
     }
     return wait_as_spare(m);
   }
-  m->chair.reclaim();
-  m->chair.forget_plea();
+  m->seat.reclaim();
+  m->seat.forget_plea();
   note_activity();
   return true;
 }

@@ -30,7 +30,7 @@ bool is_any_free(std::int64_t now_ns) noexcept {
 bool is_about_to_look(const processor& p) noexcept {
   const machine* const m = p.holder.load(std::memory_order_acquire);
   if (m != nullptr) {
-    return !m->is_asleep.load(std::memory_order_relaxed) && m->chair.inside_hint();
+    return !m->is_asleep.load(std::memory_order_relaxed) && m->seat.inside_hint();
   }
   const std::lock_guard hold(the_scheduler.lock);
   return p.idle == processor::idleness::busy;

@@ -251,12 +251,12 @@ void run_machine(machine* m) noexcept {
 // A new thread takes the seat, and a processor if one still waits for a thread.
 void sit_down(machine* m) noexcept {
   m->is_asleep.store(false, std::memory_order_release);  // until now it was not there
-  if (!m->chair.enter()) {
+  if (!m->seat.enter()) {
     // The seat of a thread that has ended may still have a thief's question or a plea on it.
-    while (m->chair.settle() != seat::free) {
+    while (m->seat.settle() != seat::free) {
       if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
-      m->chair.reclaim();
-      m->chair.forget_plea();
+      m->seat.reclaim();
+      m->seat.forget_plea();
       base::pause();
     }
   }
@@ -281,7 +281,7 @@ void* machine_main(void* argument) {
   run_machine(m);
   // From here on this is a plain thread.
   delete_cpu_timer(m);
-  m->chair.leave();
+  m->seat.leave();
   weft_this_machine = nullptr;
   return_record(m);
   suspect_deadlock();
@@ -399,7 +399,7 @@ machine* adopt_thread() noexcept {
   --sched.threads_coming;
   sched.lock.unlock();
   m->is_asleep.store(false, std::memory_order_release);
-  m->chair.stay_open();  // it may be of a thread that has ended, and stopped like all others
+  m->seat.stay_open();  // it may be of a thread that has ended, and stopped like all others
   note_thread(m);
   return m;
 }
@@ -412,10 +412,10 @@ void run_until_ready(goroutine* self) noexcept {
   const int saved = errno;
   m->fp.capture();
   be_machine(m);
-  (void)m->chair.enter();
+  (void)m->seat.enter();
   run_machine(m);
   self->set_status(state::running);
-  m->chair.leave();
+  m->seat.leave();
   be_machine(nullptr);
   *m->eh = handled;
   errno = saved;

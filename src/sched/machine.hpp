@@ -33,8 +33,8 @@ enum class errand : std::uint8_t {
 // goroutine has ended: it goes back to the pool.
 
 struct alignas(64) machine {
-  seat chair;
-  processor* p = nullptr;           // guarded by the chair, or by the scheduler's lock while parked
+  sched::seat seat;
+  processor* p = nullptr;           // guarded by the seat, or by the scheduler's lock while parked
   goroutine* g = nullptr;           // the goroutine that runs here, or null; owner only
   int* errno_address = nullptr;     // immutable after start
   exception_globals* eh = nullptr;  // immutable after start
@@ -53,7 +53,7 @@ struct alignas(64) machine {
 
   // Whether it uses nothing that belongs to it, at some instant of the call (bias.hpp).
   bool is_away() const noexcept {
-    return !chair.inside_hint() || is_asleep.load(std::memory_order_acquire) ||
+    return !seat.inside_hint() || is_asleep.load(std::memory_order_acquire) ||
            has_stopped.load(std::memory_order_acquire);
   }
 

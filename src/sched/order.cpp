@@ -206,7 +206,7 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
   if (is_tied(g)) {
     g->bound->has_to_yield = true;  // by the grant, which it waits for
   } else {
-    (void)this_machine()->chair.ask_to_yield();
+    (void)this_machine()->seat.ask_to_yield();
   }
   return g;
 }

@@ -127,8 +127,8 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   }
   if (!pauses && m->p != nullptr) {
     m->is_returned.store(false, std::memory_order_relaxed);
-    m->chair.reclaim();
-    if (pleaded) (void)m->chair.ask_to_yield();  // it still has to
+    m->seat.reclaim();
+    if (pleaded) (void)m->seat.ask_to_yield();  // it still has to
   }
   sched.lock.unlock();
   left.finish();
@@ -143,7 +143,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
 // Runs on the alternate stack, with every signal blocked.
 void preempt(machine* m, const void* ucontext) noexcept {
   m->armed_since_ns.store(0, std::memory_order_relaxed);
-  if (m->g == nullptr || m->chair.inside_hint()) {
+  if (m->g == nullptr || m->seat.inside_hint()) {
     the_counters.preempt_deferred.add();
     return;
   }
@@ -156,10 +156,10 @@ void preempt(machine* m, const void* ucontext) noexcept {
     m->wants_report.store(false, std::memory_order_relaxed);
     report_stall(m, ucontext);
   }
-  (void)m->chair.enter();
+  (void)m->seat.enter();
   bool pleaded = false;
   if (give_up_seat(m, &pleaded)) pause_or_go_on(m, pleaded);
-  m->chair.leave();
+  m->seat.leave();
 }
 
 // The kernel's own timers: glibc's functions for them would do, but need not be trusted with it.

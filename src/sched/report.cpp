@@ -66,7 +66,7 @@ void freeze_world() noexcept {
   for (const auto& slot : the_scheduler.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
-    if (m != self) m->chair.stop();
+    if (m != self) m->seat.stop();
   }
   base::heavy_barrier();
   release_paused();  // they may hold what a report needs
@@ -275,7 +275,7 @@ void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexc
   }
   line << "\n";
   // Only a signal handler runs code of the user's inside the runtime.
-  if (m != nullptr && (g == nullptr || m->chair.inside_hint())) {
+  if (m != nullptr && (g == nullptr || m->seat.inside_hint())) {
     line << "weft: it is inside the runtime: " << not_in_handlers << "\n";
   }
   line << "\n";

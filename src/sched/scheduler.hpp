@@ -122,26 +122,26 @@ enum class entry : std::uint8_t { any, readies, parks };
 [[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any,
                                   bool* has_waited = nullptr) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
-  if (!m->chair.enter()) [[unlikely]]
+  if (!m->seat.enter()) [[unlikely]]
     m = enter_slow(m);
   return m;
 }
 [[nodiscard]] inline machine* enter_to_ready(machine* m) noexcept {
-  return m->chair.enter() ? m : enter_slow(m, entry::readies);
+  return m->seat.enter() ? m : enter_slow(m, entry::readies);
 }
 [[nodiscard]] inline machine* enter_to_park(machine* m) noexcept {
-  return m->chair.enter() ? m : enter_slow(m, entry::parks);
+  return m->seat.enter() ? m : enter_slow(m, entry::parks);
 }
 [[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
 // A thread that is about to enter and is inside already runs a signal handler. Not looked at on the
 // hottest paths.
 [[noreturn]] void die_in_handler() noexcept;
 inline void expect_outside(const machine* m) noexcept {
-  if (m->chair.inside_hint() || m->g == nullptr) [[unlikely]]
+  if (m->seat.inside_hint() || m->g == nullptr) [[unlikely]]
     die_in_handler();
 }
 // Leaves it. Nothing of the runtime may be touched after this.
-[[gnu::always_inline]] inline void leave(machine* m) noexcept { m->chair.leave(); }
+[[gnu::always_inline]] inline void leave(machine* m) noexcept { m->seat.leave(); }
 
 // Where this_goroutine::exit keeps its state: above the goroutine's first frame.
 arch::unwind_storage* unwind_storage_of(const goroutine* g) noexcept;

@@ -70,7 +70,7 @@ void after_fork_in_child() noexcept {
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_relaxed);
     if (m == nullptr) break;
-    m->chair.stop();
+    m->seat.stop();
   }
 }
 

@@ -122,7 +122,7 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
     return;
   }
   machine* const m = this_machine();
-  if (m == nullptr || m->chair.inside_hint()) return;              // it stops by itself
+  if (m == nullptr || m->seat.inside_hint()) return;              // it stops by itself
   if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // another time
   const std::uintptr_t pc = base::interrupted_pc(ucontext);
   if (interrupts_libraries(pc)) {
@@ -168,7 +168,7 @@ bool signal_rest() noexcept {
     none = false;
     // Inside it is on its way to its seat's word, or out again: the next round sees which.
     const pid_t thread = m->thread_id.load(std::memory_order_relaxed);
-    if (!m->chair.inside_hint() && thread != 0) {
+    if (!m->seat.inside_hint() && thread != 0) {
       ::syscall(SYS_tgkill, ::getpid(), thread, stop_signal);
     }
   }
@@ -361,7 +361,7 @@ void stop_machines(int status) noexcept {
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
-    if (m != self) m->chair.stop();
+    if (m != self) m->seat.stop();
   }
   base::heavy_barrier();
   release_paused();

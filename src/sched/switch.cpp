@@ -159,16 +159,16 @@ void goroutine_main(void*) {
 
 machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
   for (;;) {
-    const std::uint32_t word = m->chair.settle();
+    const std::uint32_t word = m->seat.settle();
     switch (seat::kind_of(word)) {
       case seat::free:
         return m;
       case seat::asked:
-        if (m->chair.accept(word)) hand_over(m, seat::thief_of(word));
+        if (m->seat.accept(word)) hand_over(m, seat::thief_of(word));
         break;
       case seat::yield_please:
         if (then == entry::readies) return m;
-        if (!m->chair.accept(word)) break;
+        if (!m->seat.accept(word)) break;
         if (then == entry::parks) {
           m->p->until_look = 1;  // others get their turn
           return m;

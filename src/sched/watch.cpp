@@ -163,7 +163,7 @@ void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
     again_at(s.since_ns + slice);
     return;
   }
-  if (s.who->chair.ask_to_yield()) the_counters.yield_asked.add();
+  if (s.who->seat.ask_to_yield()) the_counters.yield_asked.add();
   if (can_pause()) {
     const std::int64_t long_enough = std::max(2 * slice, two_ticks_ns);
     if (stuck < long_enough) {
@@ -194,9 +194,9 @@ void watch::report(sight& s, std::int64_t now) noexcept {
   if (sleeps || !can_pause()) {
     // Nobody but a claimer may look at what runs there.
     const int call = sleeps ? base::system_call_of(thread) : computes;
-    if (!s.who->chair.claim(claim_turns)) return;
+    if (!s.who->seat.claim(claim_turns)) return;
     if (s.who->g != nullptr) report_blocked_stall(s.who, s.who->g, call);
-    s.who->chair.release();
+    s.who->seat.release();
   } else {
     s.who->wants_report.store(true, std::memory_order_relaxed);
     arm_cpu_timer(s.who, 1);
@@ -229,7 +229,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
       // Turns have become longer than they were when it decided when to look next.
       if (p.look_gap.load(std::memory_order_relaxed) > 1 &&
           now - p.clock_ns.load(std::memory_order_relaxed) > unlooked_ns && others_want(p) &&
-          m->chair.ask_to_yield()) {
+          m->seat.ask_to_yield()) {
         the_counters.yield_asked.add();
       }
     }
@@ -244,7 +244,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   // A machine that is free comes for what waits here, or is sent (idle_watch.hpp), unless it finds
   // no way to.
   if (somebody_is_free() && (!has_work(p) || now - s.since_ns < unrobbed_ns)) return;
-  const bool inside = m->chair.inside_hint();
+  const bool inside = m->seat.inside_hint();
   const bool wanted = others_want(p);
   if (!inside && (wanted || work_waits_hint())) {
     if (calls % 2 == 1) {

@@ -22,9 +22,9 @@ enum class defect : std::uint8_t { none, revoker_does_not_wait, no_second_look, 
 template <class Platform, defect d>
 struct state {
   struct machine {
-    sched::basic_seat<Platform> chair;
+    sched::basic_seat<Platform> seat;
     bool is_away() const noexcept {
-      return d == defect::revoker_does_not_wait || !chair.inside_hint();
+      return d == defect::revoker_does_not_wait || !seat.inside_hint();
     }
   };
   template <class T>
@@ -59,12 +59,12 @@ struct state {
     // A machine with the bias does not take the lock.
     if (d == defect::wipes_the_lock || bias.load(std::memory_order_relaxed) == nullptr)
       let_go(lock);
-    if (m != nullptr) m->chair.leave();
+    if (m != nullptr) m->seat.leave();
   }
 
   void enter_and_lock(machine* m) {
     for (;;) {
-      if (m != nullptr) (void)m->chair.enter();
+      if (m != nullptr) (void)m->seat.enter();
       machine* const privileged = bias.load(Platform::hot_load);
       if (m != nullptr && privileged == m) return;
       if (privileged == nullptr) {
@@ -80,7 +80,7 @@ struct state {
         }
         let_go(lock);
       }
-      if (m != nullptr) m->chair.leave();
+      if (m != nullptr) m->seat.leave();
       take(revoking);
       sched::revoke_bias_alone<Platform>(bias);
       let_go(revoking);

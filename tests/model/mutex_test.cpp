@@ -29,10 +29,10 @@ struct weft::detail::bias_door<weft::model::biased_seam<Platform, heavy>> {
     return &seam::machines::now->all[test::engine::current()->running().index];
   }
   static auto* enter(auto* m) {
-    (void)m->chair.enter();
+    (void)m->seat.enter();
     return m;
   }
-  static void leave(auto* m) { m->chair.leave(); }
+  static void leave(auto* m) { m->seat.leave(); }
   static void alone(auto&& f) {
     auto& word = seam::machines::now->revoking;
     while (word.exchange(1, std::memory_order_acquire) != 0) model::platform::pause();
@@ -79,8 +79,8 @@ template <class Platform, bool heavy = true>
 struct biased_seam : mutex_seam<Platform, mode::normal> {
   static constexpr std::uint32_t first_bias = 1;
   struct machine {
-    sched::basic_seat<platform> chair;
-    bool is_away() const noexcept { return !chair.inside_hint(); }
+    sched::basic_seat<platform> seat;
+    bool is_away() const noexcept { return !seat.inside_hint(); }
   };
   struct machines {
     machines() { now = this; }

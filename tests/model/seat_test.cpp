@@ -39,16 +39,16 @@ struct processor {
 
 template <class Platform>
 struct machine {
-  using seat = sched::basic_seat<Platform>;
+  using seat_type = sched::basic_seat<Platform>;
 
-  seat chair;
+  seat_type seat;
   processor first, second, third;
   int lost = 0;    // processors that were taken from it or given up; owner only
   int yields = 0;  // pleas it has heard; owner only
   int visits = 0;  // claims that ended well; claimers only
   int asked = 0;   // pleas that were left; monitor only
   int loot = 0;    // what was stolen; thief only
-  // Guarded by the chair, as machine::p is: null after `taken`.
+  // Guarded by the seat, as machine::p is: null after `taken`.
   var<processor*> p{nullptr, "p"};
 
   // As a thief: its mailbox.
@@ -66,26 +66,26 @@ struct machine {
 
   // Owner: into the runtime.
   void enter() {
-    if (chair.enter()) return;
+    if (seat.enter()) return;
     for (;;) {
-      const std::uint32_t word = chair.settle();
-      switch (seat::kind_of(word)) {
-        case seat::free:
+      const std::uint32_t word = seat.settle();
+      switch (seat_type::kind_of(word)) {
+        case seat_type::free:
           return;
-        case seat::asked:
-          if (chair.accept(word)) hand_over();
+        case seat_type::asked:
+          if (seat.accept(word)) hand_over();
           break;
-        case seat::yield_please:
-          yields += chair.accept(word);
+        case seat_type::yield_please:
+          yields += seat.accept(word);
           break;
-        case seat::taken:
+        case seat_type::taken:
           check(p.get() == nullptr, "taken, but its processor is still there");
           p.set(lost++ == 0 ? &second : &third);
-          chair.reclaim();
+          seat.reclaim();
           return;
-        case seat::pending:
+        case seat_type::pending:
           break;
-        case seat::stopped:
+        case seat_type::stopped:
           check(false, "nobody has stopped it");
       }
     }
@@ -110,7 +110,7 @@ struct machine {
   void pass_by() {
     enter();
     mine().use();
-    chair.leave();
+    seat.leave();
   }
 
   // Owner: passes its processor on, unless it has gone already. It must heed what give_up() says.
@@ -118,18 +118,18 @@ struct machine {
   void give_up() {
     enter();
     for (bool gone = false; !gone;) {
-      const std::uint32_t word = chair.settle();
-      switch (seat::kind_of(word)) {
-        case seat::asked:
-          if (chair.accept(word)) hand_over();
+      const std::uint32_t word = seat.settle();
+      switch (seat_type::kind_of(word)) {
+        case seat_type::asked:
+          if (seat.accept(word)) hand_over();
           break;
-        case seat::yield_please:
-          yields += chair.accept(word);
+        case seat_type::yield_please:
+          yields += seat.accept(word);
           break;
-        case seat::free:
-          gone = chair.give_up() || !heeds;
+        case seat_type::free:
+          gone = seat.give_up() || !heeds;
           break;
-        case seat::taken:
+        case seat_type::taken:
           gone = true;
           break;
         default:
@@ -140,7 +140,7 @@ struct machine {
       p.set(nullptr);
       passed_on.store(held, release);
     }
-    chair.leave();
+    seat.leave();
   }
 
   // Another machine, which takes over what was given up.
@@ -150,28 +150,28 @@ struct machine {
 
   // At the end. Returns: whether a plea has not been heard yet.
   bool has_plea() {
-    const bool has = !chair.enter() && chair.settle() == seat::yield_please;
-    chair.leave();
+    const bool has = !seat.enter() && seat.settle() == seat_type::yield_please;
+    seat.leave();
     return has;
   }
 
   // Claimer: looks at the processor from outside and gives it back.
-  bool visit(int turns, typename seat::word_kind otherwise = seat::free) {
-    if (!chair.claim(turns, otherwise)) return false;
+  bool visit(int turns, typename seat_type::word_kind otherwise = seat_type::free) {
+    if (!seat.claim(turns, otherwise)) return false;
     mine().use();
-    chair.release();
+    seat.release();
     return true;
   }
 
   // Claimer: takes the processor away and keeps it.
   bool detach(int turns) {
-    if (!chair.claim(turns)) return false;
+    if (!seat.claim(turns)) return false;
     if (p.get() != &first) {  // somebody was faster
-      chair.release();
+      seat.release();
       return false;
     }
     p.set(nullptr);
-    chair.take();
+    seat.take();
     first.use();
     return true;
   }
@@ -181,17 +181,17 @@ struct machine {
   int rob(int turns) {
     mailbox.set(0);
     delivered.store(0, relaxed);
-    if (!chair.ask(7)) {
-      if (!chair.claim(turns)) return 0;
+    if (!seat.ask(7)) {
+      if (!seat.claim(turns)) return 0;
       help_itself();
     } else if (delivered.load(acquire) == 0) {
-      switch (chair.claim_after_asking(7, turns)) {
-        case seat::claimed::no:
+      switch (seat.claim_after_asking(7, turns)) {
+        case seat_type::claimed::no:
           return 0;
-        case seat::claimed::accepted:
+        case seat_type::claimed::accepted:
           while (delivered.load(acquire) == 0) Platform::pause();
           break;
-        case seat::claimed::yes:
+        case seat_type::claimed::yes:
           help_itself();
           break;
       }
@@ -206,15 +206,15 @@ struct machine {
       mailbox.set(victim->work.get());
       victim->work.set(0);
     }
-    chair.release();
+    seat.release();
   }
 
   // Claimer: like detach(), but also if a thief has asked; the thief is told that there is nothing.
   bool detach_from_thief(int turns) {
     if (detach(turns)) return true;
-    const std::uint32_t question = chair.accept_for_owner();
-    if (question == seat::free) return false;
-    check(seat::thief_of(question) == 7, "the question is another's");
+    const std::uint32_t question = seat.accept_for_owner();
+    if (question == seat_type::free) return false;
+    check(seat_type::thief_of(question) == 7, "the question is another's");
     mailbox.set(0);
     delivered.store(1, release);
     return detach(turns);
@@ -224,9 +224,9 @@ struct machine {
   int beg() {
     mailbox.set(0);
     delivered.store(0, relaxed);
-    if (!chair.ask(7)) return 0;
+    if (!seat.ask(7)) return 0;
     if (delivered.load(acquire) == 0) {
-      if (chair.withdraw(7)) return 0;
+      if (seat.withdraw(7)) return 0;
       while (delivered.load(acquire) == 0) Platform::pause();
     }
     return mailbox.get();
@@ -237,8 +237,8 @@ struct machine {
 
   // I3, and no machine is left inside.
   void check_free() {
-    check(!chair.inside_hint(), "the owner is still inside");
-    check(chair.claim(1), "a request was left behind");
+    check(!seat.inside_hint(), "the owner is still inside");
+    check(seat.claim(1), "a request was left behind");
   }
 };
 
@@ -246,7 +246,7 @@ struct machine {
 template <class Platform>
 class scene {
  public:
-  using seat = machine<Platform>::seat;
+  using seat_type = machine<Platform>::seat_type;
 
   explicit scene(world& w) : w_(w) {}
 
@@ -267,11 +267,11 @@ class scene {
   void heir() {
     w_.thread("heir", [m = m_] { m->go_on(); });
   }
-  void claimer(int turns, typename seat::word_kind otherwise = seat::free) {
+  void claimer(int turns, typename seat_type::word_kind otherwise = seat_type::free) {
     w_.thread("claimer", [m = m_, turns, otherwise] { m->visits += m->visit(turns, otherwise); });
   }
   void monitor() {
-    w_.thread("monitor", [m = m_] { m->asked = m->chair.ask_to_yield(); });
+    w_.thread("monitor", [m = m_] { m->asked = m->seat.ask_to_yield(); });
   }
   void thief(int turns) {
     w_.thread("thief", [m = m_, turns] { m->loot = m->rob(turns); });
@@ -327,11 +327,11 @@ void owner_and_detacher(world& w) {
     if (m->detach(turns)) m->first.use();
   });
   w.thread("visitor", [m] {
-    if (!m->chair.claim(turns)) return;
+    if (!m->seat.claim(turns)) return;
     if (processor* const p = m->p.get()) p->use();
-    m->chair.release();
+    m->seat.release();
   });
-  w.at_end([m] { check(!m->chair.inside_hint(), "the owner is still inside"); });
+  w.at_end([m] { check(!m->seat.inside_hint(), "the owner is still inside"); });
 }
 
 // A question is answered once, or withdrawn, or becomes a claim; whatever happens, each piece of
@@ -364,7 +364,7 @@ template <class Platform, int stays>
 void owner_and_pleading_claimer(world& w) {
   scene<Platform> s(w);
   s.owner(stays);
-  s.claimer(1, scene<Platform>::seat::yield_please);
+  s.claimer(1, scene<Platform>::seat_type::yield_please);
   s.at_end([](auto& m) {
     check(m.first.uses.get() == stays + m.visits, "a use was lost");
     check(m.visits + m.yields + m.has_plea() == 1, "a plea was lost or heard twice");
@@ -450,36 +450,36 @@ void owner_gives_up_beside_a_thief(world& w) {
 template <class Platform, bool takes>
 void owner_claimer_and_stop(world& w) {
   struct state {
-    sched::basic_seat<Platform> chair;
+    sched::basic_seat<Platform> seat;
     typename Platform::template atomic<bool> over{false};
   };
   auto s = std::make_shared<state>();
   s->over.name("over");
   w.thread("owner", [s] {
-    using seat = sched::basic_seat<Platform>;
+    using seat_type = sched::basic_seat<Platform>;
     const bool over = s->over.load(std::memory_order_seq_cst);
-    if (s->chair.enter()) {
+    if (s->seat.enter()) {
       check(!over, "the owner came in after the end");
-    } else if (s->chair.settle() == seat::free) {
+    } else if (s->seat.settle() == seat_type::free) {
       check(!over, "the owner came in after the end, and had to wait for it");
     }
-    s->chair.leave();
+    s->seat.leave();
   });
   w.thread("claimer", [s] {
-    if (!s->chair.claim(2)) return;
+    if (!s->seat.claim(2)) return;
     if constexpr (takes) {
-      s->chair.take();
+      s->seat.take();
     } else {
-      s->chair.release();
+      s->seat.release();
     }
   });
   w.thread("end", [s] {
-    s->chair.stop();
+    s->seat.stop();
     s->over.store(true, std::memory_order_seq_cst);
   });
   w.at_end([s] {
-    s->chair.enter();
-    check(s->chair.settle() == sched::basic_seat<Platform>::stopped, "opened again after stop()");
+    s->seat.enter();
+    check(s->seat.settle() == sched::basic_seat<Platform>::stopped, "opened again after stop()");
   });
 }
 

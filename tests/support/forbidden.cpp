@@ -76,7 +76,7 @@ std::atomic<bool> dying{false};
 // Called first by everything below.
 inline void check(const char* function) {
   const sched::machine* const m = sched::this_machine();
-  if (m == nullptr || !m->chair.inside_hint()) [[likely]]
+  if (m == nullptr || !m->seat.inside_hint()) [[likely]]
     return;
   // relaxed: whoever sets them does so before it does what is forbidden, on this same thread; what
   // others do meanwhile no longer matters.

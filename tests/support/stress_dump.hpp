@@ -190,7 +190,7 @@ class scheduler_dump {
       text line;
       put(line, m) << ": ";
       put(line, m->p) << ", runs ";
-      put(line, m->g) << ", " << (m->chair.inside_hint() ? "inside" : "outside")
+      put(line, m->g) << ", " << (m->seat.inside_hint() ? "inside" : "outside")
                       << (m->searching ? ", searching" : "") << (m->is_spare ? ", spare" : "")
                       << ", errand " << static_cast<int>(m->task) << ", handed ";
       put(line, m->handed) << ", last ";
