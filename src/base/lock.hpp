@@ -35,6 +35,9 @@ class spin_lock {
                                          std::memory_order_relaxed);
   }
 
+  // Whether anybody has it: for assertions.
+  bool is_locked() const noexcept { return word_.load(std::memory_order_relaxed) != free; }
+
   void unlock() noexcept {
     if (word_.exchange(free, std::memory_order_release) == contended) {  // [L1]
       futex_wake(word_, 1);

@@ -8,7 +8,7 @@
 #include "base/membarrier.hpp"
 #include "chan/locked.hpp"
 #include "sched/bias.hpp"
-#include "sched/parking.hpp"
+#include "sched/fast_park.hpp"
 #include "sched/simulation.hpp"
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 #include "chan/locked.hpp"
 #include "sched/choice.hpp"
 #include "sched/inside.hpp"
-#include "sched/parking.hpp"
+#include "sched/fast_park.hpp"
 
 #include <algorithm>
 #include <utility>

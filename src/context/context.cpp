@@ -46,9 +46,10 @@
 #include "base/check.hpp"
 #include "base/error_category.hpp"
 #include "base/lock.hpp"
+#include "sched/exit.hpp"
 #include "sched/inside.hpp"
+#include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
-#include "sched/stop.hpp"
 
 #include <weft/detail/one_shot.hpp>
 

@@ -32,7 +32,7 @@ scheduler_stats stats() {
     sched::inside in;  // nobody is paused with this lock
     s.lock.lock();
     machines = s.machines;
-    spare = s.spare_count;
+    spare = s.spare.size();
     s.lock.unlock();
     in.leave();
   }

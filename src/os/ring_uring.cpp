@@ -29,13 +29,15 @@
 // torn the ring down.
 //
 // The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
-#include "os/ring.hpp"
 #include "base/bell.hpp"
 #include "base/env.hpp"
 #include "base/fatal.hpp"
 #include "base/own_descriptor.hpp"
 #include "base/valgrind.hpp"
+#include "os/ring.hpp"
+#include "sched/machine_thread.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/start.hpp"
 
 #include <weft/detail/park.hpp>
 #include <weft/sync.hpp>
@@ -70,7 +72,7 @@ class service {
   bool start() {
     if (!make_ring()) return false;
     if (bell_.make(EFD_CLOEXEC) >= 0 && sched::start_service("weft-ring", &main) == 0) {
-      sched::the_scheduler.has_ring.store(true, std::memory_order_relaxed);
+      sched::the_scheduler.has_io_uring.store(true, std::memory_order_relaxed);
       is_there_.store(true, std::memory_order_relaxed);
       return true;
     }

@@ -31,12 +31,15 @@
 // already, which passes on the signals that are not its own.
 //
 // Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
-#include "base/signal.hpp"
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"
+#include "base/signal.hpp"
 #include "io/sigpipe.hpp"
+#include "sched/machine_thread.hpp"
+#include "sched/preempt.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
+#include "sched/start.hpp"
 
 #include <weft/go.hpp>
 #include <weft/os.hpp>

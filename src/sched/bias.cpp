@@ -2,7 +2,8 @@
 
 #include "base/lock.hpp"
 #include "base/platform.hpp"
-#include "sched/scheduler.hpp"
+#include "sched/enter.hpp"
+#include "sched/machine.hpp"
 #include "sched/start.hpp"
 
 namespace weft::sched {

@@ -69,5 +69,7 @@ void revoke_bias_alone(typename Platform::template atomic<Machine*>& bias) noexc
 
 // Calls revoke(argument) while nobody else is in here: I2.
 void revoke_alone(void (*revoke)(void*), void* argument) noexcept;
+// Nobody has `bias` afterwards. Outside the runtime.
+void revoke_bias(std::atomic<machine*>& bias) noexcept;
 
 }  // namespace weft::sched

@@ -17,13 +17,20 @@
 // twice, and has not woken in between (naps, thread_wakes), was asleep all the time between. So
 // everybody is looked at, and then everybody once more: if nothing has changed, then all of them
 // were asleep at the instant between the two looks, and nobody was left to wake anybody.
+#include "sched/deadlock.hpp"
+
 #include "base/clock.hpp"
+#include "base/fatal.hpp"
 #include "base/sanitizer.hpp"
 #include "base/signal.hpp"
+#include "sched/all_timers.hpp"
+#include "sched/keeper.hpp"
 #include "sched/poller.hpp"
+#include "sched/preempt.hpp"
 #include "sched/scheduler.hpp"
-#include "sched/stop.hpp"
+#include "sched/work.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -56,7 +63,7 @@ std::uint64_t count_threads() noexcept {
 // Returns: how many of them are the kernel's own, which do what io_uring is asked for. While it is
 // asked for nothing, they wake nobody.
 std::uint64_t count_kernel_workers() noexcept {
-  if (!sched.has_ring.load(std::memory_order_relaxed)) return 0;
+  if (!sched.has_io_uring.load(std::memory_order_relaxed)) return 0;
   const int tasks = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (tasks < 0) return 0;
   std::uint64_t found = 0;
@@ -109,7 +116,7 @@ look look_at_all() noexcept {
   l.thread_wakes = sched.thread_wakes.load(std::memory_order_seq_cst);
   l.thread_sleeps = sched.thread_sleeps.load(std::memory_order_seq_cst);
   const std::lock_guard hold(sched.lock);
-  l.all_asleep = sched.starting == nullptr;
+  l.all_asleep = sched.starting.empty();
   for (std::uint32_t i = 0; i < sched.machines_made; ++i) {
     const machine* const m = sched.machine_table[i].load(std::memory_order_relaxed);
     if (!m->is_live) continue;
@@ -155,6 +162,27 @@ bool is_deadlocked() noexcept {
       count_threads() == first.machines + services + in_weft + count_kernel_workers() &&
       !signals_are_handled();
   return nobody_else && looks_deadlocked() && look_at_all() == first;
+}
+
+std::int64_t deadlock_watch::note_suspicion(std::int64_t now_ns) noexcept {
+  if (!noted_ && sched.suspicious.load(std::memory_order_acquire)) {
+    noted_ = true;
+    wait_ns_ = first_ns;
+    due_ns_ = std::min(due_ns_, now_ns + wait_ns_);
+  }
+  return due_ns_;
+}
+
+void deadlock_watch::look(std::int64_t now_ns) noexcept {
+  // Whoever lies down from now on tells again; until now nobody had to.
+  if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);
+  noted_ = false;
+  due_ns_ = base::never;
+  if (!looks_deadlocked()) return;
+  if (is_deadlocked()) base::fatal("all goroutines are asleep - deadlock!");
+  dismiss_keeper();
+  wait_ns_ = std::min(wait_ns_ * 2, most_ns);
+  due_ns_ = now_ns + wait_ns_;
 }
 
 }  // namespace weft::sched

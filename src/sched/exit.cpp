@@ -19,18 +19,27 @@
 //     returns, until it next enters the runtime (stop.cpp).
 // E2  If nothing is left that could end the wait of the exiting thread, the wait is given up: exit
 //     is called once more, which goes on with the handlers and destructors that remain. What could
-//     end it is known, but for plain threads, which might do so some time: they get `patience_ns`.
+//     end it is known, but for plain threads, which might do so some time: they get `foreign_wait_ns`.
 //
 // exit() inside an exit handler is not in the standard, but glibc takes each handler from the list
 // before it calls it. The destructor that waited does not end, and its record stays `stopped`.
+#include "sched/exit.hpp"
+
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/futex.hpp"
 #include "base/signal_stack.hpp"
+#include "sched/all_timers.hpp"
+#include "sched/deadlock.hpp"
+#include "sched/enter.hpp"
+#include "sched/handoff.hpp"
+#include "sched/machine_thread.hpp"
 #include "sched/order.hpp"
+#include "sched/ownership.hpp"
+#include "sched/plain_thread.hpp"
 #include "sched/poller.hpp"
 #include "sched/scheduler.hpp"
-#include "sched/stop.hpp"
+#include "sched/wake.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -44,7 +53,7 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-constexpr std::int64_t patience_ns = 5'000'000'000;
+constexpr std::int64_t foreign_wait_ns = 5'000'000'000;
 constexpr std::int64_t nap_min_ns = 50'000;
 constexpr std::int64_t nap_max_ns = 2'000'000;
 
@@ -74,16 +83,14 @@ processor* find_processor() noexcept {
 void take_processor(machine* m) noexcept {
   (void)m->seat.enter();
   const bool has_none = settle_here(m) == seat::taken || m->p == nullptr;
-  if (has_none && !acquire_processor(m)) {
+  if (has_none && !ownership::acquire(m)) {
     processor* const p = find_processor();
     const std::lock_guard hold(sched.lock);
-    m->p = p;
-    p->holder.store(m, std::memory_order_release);
-    m->seat.reclaim();
+    ownership::seize_locked(m, p);
   }
   {
     const std::lock_guard hold(sched.lock);
-    end_loan_of_locked(*m->p);
+    ownership::end_loan_of_locked(*m->p);
     m->p->retiring.store(false, std::memory_order_relaxed);
   }
   leave(m);
@@ -92,7 +99,7 @@ void take_processor(machine* m) noexcept {
 // Not instrumented: who wrote it last was stopped where it was.
 WEFT_NO_TSAN void forget(goroutine& g) noexcept {
   const state s = g.get_status();
-  if (s != state::unused && s != state::dead) g.how = mode::stopped;
+  if (s != state::unused) g.how = mode::stopped;
 }
 
 // E1
@@ -190,7 +197,7 @@ goroutine* find_at_exit(machine* m) noexcept {
     const std::int64_t now = base::now_ns();
     run_timers(now);
     if (goroutine* const g = pick(p)) return g;
-    if (!could_go_on() && (now - begin >= patience_ns || !has_foreign_threads())) {
+    if (!could_go_on() && (now - begin >= foreign_wait_ns || !has_foreign_threads())) {
       // A thread that has ended since may have made something ready before.
       if (goroutine* const g = pick(p)) return g;
       give_up(m);

@@ -79,16 +79,16 @@ class global_queue {
   }
 
   // Whether the first of those that share is tied to a thread, which waits for it.
-  bool first_is_tied() noexcept {
+  bool first_has_own_thread() noexcept {
     const std::lock_guard hold(lock_);
-    return !shared_.list.empty() && is_tied(shared_.list.front());
+    return !shared_.list.empty() && has_own_thread(shared_.list.front());
   }
 
   // Takes the first goroutine that has its thread waiting for it (paused, or bound). Returns: null
   // if there is none. Slow.
-  goroutine* take_tied() noexcept {
-    if (goroutine* const g = take_first(from::shared, is_tied)) return g;
-    return take_first(from::woken, is_tied);
+  goroutine* take_with_own_thread() noexcept {
+    if (goroutine* const g = take_first(from::shared, has_own_thread)) return g;
+    return take_first(from::woken, has_own_thread);
   }
   // Takes the first goroutine of one queue for which `is_wanted` holds. Returns: null if there is
   // none. Slow.

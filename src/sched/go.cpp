@@ -1,15 +1,19 @@
-// go.cpp: the API of weft/go.hpp on top of the scheduler.
+// go.cpp: how a goroutine is started: weft/go.hpp's `go` and `run`.
 #include <weft/go.hpp>
 
-#include "base/clock.hpp"
+#include "base/env.hpp"
+#include "sched/enter.hpp"
+#include "sched/exit.hpp"
 #include "sched/extra.hpp"
 #include "sched/inside.hpp"
+#include "sched/order.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
-#include "sched/stop.hpp"
-#include "sched/switch.hpp"
+#include "sched/wake.hpp"
+#include "stack/pool.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cxxabi.h>
@@ -17,7 +21,6 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <thread>
 
 namespace weft {
 namespace {
@@ -274,155 +277,6 @@ void run_main(void (*call)(void*), void* argument) {
   if (c.thrown != nullptr) std::rethrow_exception(c.thrown);
 }
 
-void sleep_until_ns(std::int64_t deadline_ns) {
-  prepare_park(wait_reason::sleep);
-  park_until(deadline_ns, nullptr, nullptr);
-}
-
-std::int64_t clock_now_ns() noexcept {
-  if (time_is_simulated()) return sched::this_simulation()->now_ns();
-  return base::now_ns();
-}
-
-bool time_is_simulated() noexcept {
-  return simulating.load(std::memory_order_relaxed) && sched::this_simulation() != nullptr;
-}
-
-std::uint64_t new_local_key() noexcept {
-  static std::atomic<std::uint64_t> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
-
-namespace {
-
-// A plain thread's values, destroyed when the thread ends.
-struct thread_locals {
-  goroutine holder;
-  ~thread_locals() {
-    if (holder.extra.load(std::memory_order_relaxed) != nullptr) sched::destroy_extra(&holder);
-  }
-};
-
-goroutine* holder_of_locals() {
-  if (machine* const m = sched::this_machine()) return m->g;
-  if (sched::simulation* const s = sched::this_simulation()) return s->self();
-  thread_local thread_locals mine;
-  return &mine.holder;
-}
-
-}  // namespace
-
-void* find_local(std::uint64_t key) { return sched::find_local(holder_of_locals(), key); }
-
-void add_local(std::uint64_t key, void* value, void (*destroy)(void*)) {
-  sched::add_local(holder_of_locals(), key, value, destroy);
-}
-
 }  // namespace detail
 
-int max_procs() {
-  if (const sched::simulation* const s = sched::this_simulation()) return s->procs();
-  sched::ensure_started();
-  return static_cast<int>(the_scheduler.procs.load(std::memory_order_relaxed));
-}
-
-int max_procs(int n) {
-  if (n < 1) throw std::invalid_argument("weft::max_procs: " + std::to_string(n) + " is below 1");
-  if (const sched::simulation* const s = sched::this_simulation()) return s->procs();
-  sched::ensure_started();
-  const std::uint32_t before = sched::resize_by_hand(static_cast<std::uint32_t>(n));
-  // If the caller's own processor was retired, it goes on only when it has another.
-  if (machine* const m = sched::this_machine()) sched::leave(sched::enter(m));
-  return static_cast<int>(before);
-}
-
-std::size_t num_goroutine() {
-  if (const sched::simulation* const s = sched::this_simulation()) return s->goroutines();
-  std::uint64_t ended = 0;
-  std::uint64_t started = 0;
-  const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
-  // Ends first: a goroutine that starts and ends meanwhile must not make the difference negative.
-  for (std::uint32_t i = 0; i < procs; ++i) {
-    ended += the_scheduler.processors[i]
-                 .load(std::memory_order_relaxed)
-                 ->ended.load(std::memory_order_relaxed);
-  }
-  for (std::uint32_t i = 0; i < procs; ++i) {
-    started += the_scheduler.processors[i]
-                   .load(std::memory_order_relaxed)
-                   ->started.load(std::memory_order_relaxed);
-  }
-  started += the_scheduler.outside_started.load(std::memory_order_relaxed);
-  return started > ended ? static_cast<std::size_t>(started - ended) : 0;
-}
-
-void detail::yield() noexcept { this_goroutine::yield(); }
-
-namespace this_goroutine {
-
-std::uint64_t id() {
-  if (const machine* const m = sched::this_machine()) return m->g->id;
-  sched::simulation* const s = sched::this_simulation();
-  return s != nullptr ? s->self()->id : 0;
-}
-
-void yield() {
-  machine* m = sched::this_machine();
-  if (m == nullptr) [[unlikely]] {
-    if (sched::simulation* const s = sched::this_simulation()) return s->yield();
-    if (!sched::yield_at_exit()) std::this_thread::yield();
-    return;
-  }
-  if (!m->seat.enter()) [[unlikely]] {
-    bool has_waited = false;
-    m = sched::enter_slow(m, sched::entry::parks, &has_waited);
-    // It had lost its processor and waited for its turn: that is what it wanted.
-    if (has_waited) return sched::leave(m);
-  }
-  processor& p = *m->p;
-  sched::count_pick(p);
-  if (--p.until_look == 0) [[unlikely]] {
-    (void)sched::pass_turn(m);
-  } else if (goroutine* const next = sched::pick_fast(p)) {
-    goroutine* const g = m->g;
-    sched::mark_runnable(g);
-    sched::push_ready(p, g);
-    sched::leave_queued(m, g, next);
-  }
-  sched::leave(sched::this_machine());
-}
-
-void exit() {
-  const machine* const m = sched::this_machine();
-  sched::simulation* const s = sched::this_simulation();
-  if (m == nullptr && s == nullptr) {
-    throw std::logic_error("weft::this_goroutine::exit on a plain thread");
-  }
-  arch::unwind_goroutine(*sched::unwind_storage_of(m != nullptr ? m->g : s->self()));
-}
-
-void lock_thread() {
-  machine* m = sched::this_machine();
-  if (m == nullptr || sched::is_exiting(m)) return;  // there is no other thread then
-  m = sched::enter();
-  goroutine* const g = m->g;
-  ++m->locks;
-  g->how = mode::bound;
-  g->bound = m;
-  sched::leave(m);
-}
-
-void unlock_thread() {
-  machine* m = sched::this_machine();
-  if (m == nullptr || m->locks == 0) return;
-  m = sched::enter();
-  goroutine* const g = m->g;
-  if (--m->locks == 0) {
-    g->how = mode::parked;
-    g->bound = nullptr;
-  }
-  sched::leave(m);
-}
-
-}  // namespace this_goroutine
 }  // namespace weft

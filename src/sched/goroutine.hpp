@@ -32,7 +32,6 @@ enum class state : std::uint8_t {
   waiting,    // in no queue of the scheduler; whoever takes it from its wait queue readies it
   blocking,   // in an announced blocking call, on its machine, without a processor
   preempted,  // paused on its machine, without a processor
-  dead,       // has ended; its record is about to become unused
 };
 
 // How a runnable goroutine is brought to run.
@@ -89,8 +88,9 @@ struct alignas(64) goroutine {
   state get_status() const noexcept { return status.load(std::memory_order_relaxed); }
 };
 
-// Whether `g` can go on only on one thread, which waits for it. Requires: whoever may run it asks.
-inline bool is_tied(const goroutine* g) noexcept {
+// Whether `g` can go on only on one thread, which waits for it: because it is bound to that thread, or
+// was paused there. Requires: whoever may run it asks.
+inline bool has_own_thread(const goroutine* g) noexcept {
   return g->how == mode::paused || g->how == mode::bound;
 }
 

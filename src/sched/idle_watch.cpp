@@ -3,6 +3,10 @@
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "sched/counters.hpp"
+#include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
+#include "sched/wake.hpp"
+#include "sched/work.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -17,7 +21,8 @@ bool is_any_free(std::int64_t now_ns) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   if (the_scheduler.idle.searching_hint() != 0) return false;  // is about to look
   const bool has_spare = has_spare_locked();
-  for (const processor* p = the_scheduler.idle_head; p != nullptr; p = p->idle_next) {
+  for (const processor* p = the_scheduler.idle_processors.front(); p != nullptr;
+       p = idle_processor_list::after(p)) {
     if (p->holder.load(std::memory_order_relaxed) == nullptr && !has_spare) continue;
     if (p->idle == processor::idleness::listening) return true;
     if (p->idle == processor::idleness::dozing && now_ns < p->dozes_until_ns) return true;
@@ -48,7 +53,7 @@ void idle_watch::tell() const noexcept {
   base::text what;
   what << "a goroutine waits beside an idle processor, and machines woken to look left it there: ";
   if (const processor* const p = oldest_processor()) {
-    const machine* const m = p->holder;
+    const machine* const m = p->holder.load(std::memory_order_relaxed);
     what << "on processor " << p->index
          << (m == nullptr                                     ? ", which has no holder"
              : m->is_asleep.load(std::memory_order_relaxed)   ? ", whose machine sleeps"

@@ -15,7 +15,8 @@
 // refuses a thread.
 #pragma once
 
-#include "sched/scheduler.hpp"
+#include "base/clock.hpp"
+#include "sched/processor.hpp"
 
 #include <cstdint>
 

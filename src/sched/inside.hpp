@@ -3,7 +3,7 @@
 // weft/detail/park.hpp.
 #pragma once
 
-#include "sched/scheduler.hpp"
+#include "sched/enter.hpp"
 
 namespace weft::sched {
 

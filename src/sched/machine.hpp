@@ -8,6 +8,8 @@
 
 #include "arch/context.hpp"
 #include "sched/goroutine.hpp"
+#include "sched/linked_list.hpp"
+#include "sched/owned.hpp"
 #include "sched/parker.hpp"
 #include "sched/processor.hpp"
 #include "sched/seat.hpp"
@@ -34,7 +36,7 @@ enum class errand : std::uint8_t {
 
 struct alignas(64) machine {
   sched::seat seat;
-  processor* p = nullptr;           // guarded by the seat, or by the scheduler's lock while parked
+  owned_pointer<processor> p;       // what it holds (ownership.hpp)
   goroutine* g = nullptr;           // the goroutine that runs here, or null; owner only
   int* errno_address = nullptr;     // immutable after start
   exception_globals* eh = nullptr;  // immutable after start
@@ -48,7 +50,7 @@ struct alignas(64) machine {
   bool searching = false;                 // counted in idle_state; owner, or its waker while parked
   bool dozed = false;                     // the last sleep was a doze that ran its time; owner only
   std::uint64_t locks = 0;                // depth of lock_thread of the goroutine bound to it
-  processor* last_p = nullptr;            // the processor it lost; owner, or who takes it away
+  owned_pointer<processor> last_p;        // the processor it lost
   std::int64_t short_since_ns = 0;  // since when it has found no memory for stacks; owner only
 
   // Whether it uses nothing that belongs to it, at some instant of the call (bias.hpp).
@@ -63,11 +65,11 @@ struct alignas(64) machine {
   processor* told_of = nullptr;
   std::uint64_t told_picks = 0;
   std::int64_t told_waited_ns = 0;
-  processor* handed_p = nullptr;       // with it; both are written under the scheduler's lock
-  goroutine* handed = nullptr;         // a bound goroutine to run; set by whoever hands over
+  owned_pointer<processor> granted_p;  // a grant: the processor,
+  owned_pointer<goroutine> granted;    // and the goroutine to run, for which it waits
   bool has_to_yield = false;           // with it: at its next call (order.cpp)
-  machine* spare_next = nullptr;       // guarded by the scheduler's lock
-  machine* spare_previous = nullptr;   // guarded by the scheduler's lock
+  // In the list of spare ones, or of free records. Guarded by the scheduler's lock.
+  list_link<machine> spare_link;
   bool is_spare = false;               // guarded by the scheduler's lock
   bool is_live = false;                // guarded by the scheduler's lock
   std::atomic<std::uint64_t> naps{0};  // how often it has woken; written by its owner
@@ -81,9 +83,9 @@ struct alignas(64) machine {
   std::atomic<pid_t> thread_id{0};       // written once by the thread itself
 
   // How it loses its processor while it runs user code (handoff.cpp, preempt.cpp, monitor.cpp).
-  processor* lent = nullptr;  // the processor it computes without; guarded by the lock
+  owned_pointer<processor> lent;  // the processor it computes without; guarded by the lock
   // Has `p` back and has not noticed. Written under the lock; the monitor reads a hint.
-  std::atomic<bool> is_returned{false};
+  owned_atomic<bool> is_returned{false};
   std::int64_t runs_since_ns = 0;       // since when, before it lent its processor; monitor only
   std::atomic<std::uint32_t> calls{0};  // odd while in an announced call that is usually short
   std::atomic<int> cpu_timer{-1};       // of the kernel's; made and deleted by the thread itself

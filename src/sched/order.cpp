@@ -2,8 +2,12 @@
 #include "sched/order.hpp"
 
 #include "base/clock.hpp"
+#include "sched/ownership.hpp"
 #include "sched/poller.hpp"
+#include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
 #include "sched/switch.hpp"
+#include "sched/work.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -203,7 +207,7 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
     push_ready(p, g);
     return nullptr;
   }
-  if (is_tied(g)) {
+  if (has_own_thread(g)) {
     g->bound->has_to_yield = true;  // by the grant, which it waits for
   } else {
     (void)this_machine()->seat.ask_to_yield();
@@ -292,7 +296,7 @@ goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
 // get their turn.
 void keep_loan(processor& p) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
-  end_loan_of_locked(p);
+  ownership::end_loan_of_locked(p);
 }
 
 }  // namespace
@@ -464,7 +468,7 @@ bool pass_turn(machine* m) noexcept {
   } else {
     push_ready(p, g);
   }
-  leave_queued(m, g, next);
+  switch_from_queued(m, g, next);
   return true;
 }
 

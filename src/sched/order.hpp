@@ -67,7 +67,14 @@
 // All functions here: inside the runtime, holding the processor.
 #pragma once
 
-#include "sched/scheduler.hpp"
+#include "base/membarrier.hpp"
+#include "sched/global_queue.hpp"
+#include "sched/machine.hpp"
+#include "sched/processor.hpp"
+#include "sched/tls.hpp"
+#include "sched/wake.hpp"
+
+#include <atomic>
 
 namespace weft::sched {
 

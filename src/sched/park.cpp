@@ -4,11 +4,17 @@
 #include "base/check.hpp"
 #include "base/random.hpp"
 #include "sched/choice.hpp"
-#include "sched/parking.hpp"
+#include "sched/all_timers.hpp"
+#include "sched/enter.hpp"
+#include "sched/fast_park.hpp"
+#include "sched/machine_thread.hpp"
+#include "sched/plain_thread.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
-#include "sched/stop.hpp"
+#include "sched/start.hpp"
 #include "sched/switch.hpp"
+#include "sched/wake.hpp"
+#include "sched/work.hpp"
 
 #include <new>
 #include <thread>

@@ -12,10 +12,13 @@
 #include "base/own_descriptor.hpp"
 #include "base/valgrind.hpp"
 #include "sched/inside.hpp"
+#include "sched/keeper.hpp"
 #include "sched/order.hpp"
+#include "sched/plain_thread.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
+#include "sched/wake.hpp"
 
 #include <weft/detail/park.hpp>
 

@@ -22,7 +22,7 @@
 //
 // Who polls. At most one thread at a time (`attended_`), so that an interrupt reaches who sleeps:
 //   - a machine that goes to sleep with its processor, until the next timer, if somebody waits for
-//     a descriptor and nobody else attends (idle.cpp);
+//     a descriptor and nobody else attends (sleep.hpp);
 //   - machines in passing, without sleeping: each time they have nothing else to run, and every
 //     50 us at a look (order.hpp);
 //   - the monitor when all processors are busy with other things (monitor.cpp).

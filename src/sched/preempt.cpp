@@ -27,15 +27,25 @@
 // When the process ends, all are let go: one may hold the lock of malloc, which destructors need.
 // [PR1] A machine says that it is paused, then looks whether the process ends; who ends it says so,
 // then looks who is paused.
+#include "sched/preempt.hpp"
+
 #include "base/backtrace.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/ignore_signal.hpp"
 #include "base/kernel.hpp"
 #include "base/signal.hpp"
+#include "sched/all_timers.hpp"
 #include "sched/counters.hpp"
+#include "sched/handoff.hpp"
+#include "sched/idle_list.hpp"
+#include "sched/monitor_sleep.hpp"
 #include "sched/order.hpp"
+#include "sched/ownership.hpp"
+#include "sched/report.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
+#include "sched/work.hpp"
 #include "sched/stop.hpp"
 
 #include <cerrno>
@@ -67,7 +77,7 @@ void queue_paused(goroutine* g) noexcept {
 void wait_for_turn(machine* m, goroutine* g) noexcept {
   m->is_paused.store(true, std::memory_order_seq_cst);                     // [PR1]
   const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&  // [PR1]
-                       await_grant(m, &never_lies_down) != nullptr;
+                       ownership::await_grant(m, &never_lies_down) != nullptr;
   m->is_paused.store(false, std::memory_order_relaxed);
   sched.paused_count.fetch_sub(1, std::memory_order_relaxed);
   if (!granted) return;  // the process ends; malloc must be usable until then
@@ -88,7 +98,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   bool pauses = false;
   sched.lock.lock();
   processor* const p = m->p;
-  if (p == nullptr && (g->get_status() == state::blocking || acquire_locked(m, left.woken))) {
+  if (p == nullptr && (g->get_status() == state::blocking || ownership::acquire_locked(m, left.woken))) {
     // In a call that was announced it may compute; and now it has a processor again.
   } else if (p != nullptr &&
              (m->armed_p.load(std::memory_order_relaxed) != p ||
@@ -97,7 +107,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
               is_any_idle() || (!others_want(*p) && earliest_timer_hint() > base::now_ns()))) {
     the_counters.preempt_stale.add();
   } else if (!has_thread_locked() &&
-             (p != nullptr ? (successor = sched.global.take_tied()) == nullptr
+             (p != nullptr ? (successor = sched.global.take_with_own_thread()) == nullptr
                            : m->lent != nullptr)) {
     // No thread could go on with the processor; or its borrower would take the last one.
     the_counters.preempt_refused.add();
@@ -110,24 +120,21 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
     }
     g->set_status(state::preempted);
     if (p != nullptr) {
-      m->is_returned.store(false, std::memory_order_relaxed);
-      m->p = nullptr;
-      m->last_p = p;
-      p->holder.store(nullptr, std::memory_order_release);
+      ownership::lose_locked(m);
       queue_paused(g);
       // To whom has waited longest; perhaps itself.
-      left = after_passing_locked(
-          *p, successor != nullptr ? grant_turn_locked(p, successor) : pass_on_locked(p));
+      left = ownership::after_passing_locked(
+          *p, successor != nullptr ? ownership::grant_turn_locked(p, successor)
+                                   : ownership::pass_on_locked(p));
       the_counters.pause_hog.add();
     } else {
-      if (m->lent != nullptr) end_loan_locked(m);
+      if (m->lent != nullptr) ownership::end_loan_locked(m);
       queue_paused(g);
       the_counters.pause_unattached.add();
     }
   }
   if (!pauses && m->p != nullptr) {
-    m->is_returned.store(false, std::memory_order_relaxed);
-    m->seat.reclaim();
+    ownership::keep_locked(m);
     if (pleaded) (void)m->seat.ask_to_yield();  // it still has to
   }
   sched.lock.unlock();
@@ -140,8 +147,8 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   }
 }
 
-// Runs on the alternate stack, with every signal blocked.
-void preempt(machine* m, const void* ucontext) noexcept {
+// The slice is over. Runs on the alternate stack, with every signal blocked.
+void end_slice(machine* m, const void* ucontext) noexcept {
   m->armed_since_ns.store(0, std::memory_order_relaxed);
   if (m->g == nullptr || m->seat.inside_hint()) {
     the_counters.preempt_deferred.add();
@@ -191,7 +198,7 @@ WEFT_NO_TSAN void on_signal(int signal, siginfo_t* info, void* ucontext) {
     if (base::sanitizer::is_thread && interrupts_libraries(base::interrupted_pc(ucontext))) {
       set_timer(m->cpu_timer.load(std::memory_order_relaxed), try_again_cpu_ns);
     } else {
-      preempt(m, ucontext);
+      end_slice(m, ucontext);
     }
   }
   errno = saved;

@@ -1,17 +1,15 @@
 // processor.hpp: the right to run goroutines, and what goes with it.
 //
-// There are max_procs() of them. A processor is in one of these situations:
-//   held     by a machine (`holder`), which runs goroutines or looks for some;
-//   idle     in the scheduler's idle list; `holder` is the machine that sleeps with it, if any;
-//   retired  its index is not below max_procs(); nobody holds it and its queues are empty.
-//
-// All fields but those marked are guarded by the holder's seat (seat.hpp).
+// There are max_procs() of them. ownership.hpp tells who holds one. All fields but those marked are
+// guarded by the holder's seat (seat.hpp).
 #pragma once
 
 #include "base/clock.hpp"
 #include "base/random.hpp"
 #include "sched/blocks.hpp"
 #include "sched/lane.hpp"
+#include "sched/linked_list.hpp"
+#include "sched/owned.hpp"
 #include "sched/records.hpp"
 #include "sched/ring.hpp"
 #include "sched/timers.hpp"
@@ -27,7 +25,7 @@ struct machine;
 inline constexpr std::uint32_t processors_max = 1024;
 
 // How long a processor dozes after a search that found nothing: from the first to the second,
-// doubling each time, until a theft pays (find.cpp, idle.cpp).
+// doubling each time, until a theft pays (theft.hpp, sleep.hpp).
 inline constexpr std::int64_t doze_min_ns = 50'000;
 inline constexpr std::int64_t doze_max_ns = 2'000'000;
 
@@ -42,7 +40,7 @@ struct share {
   goroutine* items[most + 1];
 };
 
-// What a thief remembers of a victim between two looks (find.cpp).
+// What a thief remembers of a victim between two looks (theft.hpp).
 struct sighting {
   std::uint64_t picks = 0;
   std::int64_t picks_since_ns = 0;
@@ -94,17 +92,16 @@ struct alignas(64) processor {
   ring ready;
   ring fresh;
 
-  // Who may use all of the above: its holder. Written by the holder, by a claimer of the holder's
-  // seat, or under the scheduler's lock while the processor is idle.
-  alignas(64) std::atomic<machine*> holder{nullptr};
+  // The machine that may use all of the above (ownership.hpp).
+  alignas(64) owned_atomic<machine*> holder{nullptr};  // [OW1]
   std::uint32_t index = 0;            // immutable
   std::atomic<bool> retiring{false};  // set by resize; the holder lets go when it sees it
   bool retired = false;               // out of circulation; guarded by the scheduler's lock
   // Whom it comes back to. Written under the scheduler's lock; its holder reads a hint.
-  std::atomic<machine*> lender{nullptr};
+  owned_atomic<machine*> lender{nullptr};
   std::int64_t lent_ns = 0;            // since when; written under the scheduler's lock
-  processor* idle_next = nullptr;      // guarded by the scheduler's lock
-  processor* idle_previous = nullptr;  // guarded by the scheduler's lock
+  // In the list of idle ones, or of those that wait for a thread. Guarded by the scheduler's lock.
+  list_link<processor> idle_link;
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };
   idleness idle = idleness::busy;   // guarded by the scheduler's lock
   std::int64_t dozes_until_ns = 0;  // guarded by the scheduler's lock

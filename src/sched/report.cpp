@@ -4,14 +4,19 @@
 // wait reason, stack, where it was created. Before it speaks it freezes the world as far as it can:
 // every machine stops at its next entry into the runtime, so parked goroutines stay parked while
 // their stacks are read. The process ends with status 2 in any case, by a deadline if need be.
+#include "sched/report.hpp"
+
 #include "arch/entry.hpp"
 #include "base/backtrace.hpp"
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/symbolize.hpp"
 #include "sched/counters.hpp"
+#include "sched/enter.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
+#include "sched/stop.hpp"
+#include "sched/switch.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -52,24 +57,8 @@ std::string_view to_string(state s) noexcept {
       return "blocking";
     case state::preempted:
       return "preempted";
-    case state::dead:
-      return "dead";
   }
   return "unknown";
-}
-
-void freeze_world() noexcept {
-  the_scheduler.stopping.store(true, std::memory_order_seq_cst);
-  machine* const self = this_machine();
-  if (self != nullptr)
-    self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // not to be paused
-  for (const auto& slot : the_scheduler.machine_table) {
-    machine* const m = slot.load(std::memory_order_acquire);
-    if (m == nullptr) break;
-    if (m != self) m->seat.stop();
-  }
-  base::heavy_barrier();
-  release_paused();  // they may hold what a report needs
 }
 
 void print_header(const goroutine* g) noexcept {
@@ -128,7 +117,7 @@ void print_others(const goroutine* first) noexcept {
   std::size_t hidden = 0;
   the_scheduler.records.for_each([&](const goroutine& g) {
     const state s = g.get_status();
-    if (&g == first || s == state::unused || s == state::dead) return;
+    if (&g == first || s == state::unused) return;
     if (shown == goroutines_shown) {
       ++hidden;
       return;
@@ -152,7 +141,7 @@ goroutine* this_goroutine_record() noexcept {
 [[noreturn]] void on_escaped_exception() {
   base::begin_last_words();
   base::arm_deadline(deadline_seconds);
-  freeze_world();
+  freeze_goroutines();
   const goroutine* const g = this_goroutine_record();
   base::text line;
   line << "weft: an exception left goroutine " << g->id << ": ";
@@ -171,7 +160,7 @@ goroutine* this_goroutine_record() noexcept {
 void describe_goroutines() noexcept {
   base::arm_deadline(deadline_seconds);
   if (simulation* const s = this_simulation()) s->last_words();
-  freeze_world();
+  freeze_goroutines();
   const goroutine* const g = this_goroutine_record();
   if (g != nullptr) {
     base::write_stderr("\n");

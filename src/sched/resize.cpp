@@ -7,9 +7,19 @@
 // another processor. What the processor had queued moves to the global queue. Its timers stay where
 // they are: any machine may run them. Retired processors are kept for the day the number grows
 // again.
+#include "sched/resize.hpp"
+
 #include "base/cpu_limit.hpp"
 #include "base/random.hpp"
+#include "sched/enter.hpp"
+#include "sched/handoff.hpp"
+#include "sched/idle_list.hpp"
+#include "sched/keeper.hpp"
+#include "sched/ownership.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
+#include "sched/wake.hpp"
+#include "sched/work.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -54,7 +64,7 @@ machine* retire_unused_locked(processor* p) noexcept {
   p->retiring.store(true, std::memory_order_relaxed);
   if (p->idle != processor::idleness::busy) {
     remove_idle_locked(p);
-    machine* const keeper = dismiss_sleeper_locked(p);
+    machine* const keeper = ownership::dismiss_sleeper_locked(p);
     retire_locked(*p);
     return keeper;
   }
@@ -72,7 +82,7 @@ bool is_retired(processor* p) noexcept {
 
 void retire(processor* p) noexcept {
   for (int turn = 0; !is_retired(p); ++turn) {
-    if (retake(*p, detach_cause::resize)) return;
+    if (retake(*p, retake_cause::resize)) return;
     if (sched.stopping.load(std::memory_order_relaxed)) return;  // nobody gives it up any more
     if (turn > 10) base::yield_thread();
   }
@@ -81,7 +91,7 @@ void retire(processor* p) noexcept {
 }  // namespace
 
 void retire_locked(processor& p) noexcept {
-  end_loan_of_locked(p);
+  ownership::end_loan_of_locked(p);
   drain(p);
   p.retired = true;
 }
@@ -117,7 +127,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   for (std::uint32_t i = n; i < made; ++i) {
     retire(sched.processors[i].load(std::memory_order_relaxed));
   }
-  keep_time();            // idle.cpp, I3
+  keep_time();            // keeper.hpp, I3
   attend_poller();        // poller.hpp, P1
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
   if (before != 0 && (work_waits_hint() || is_urgent_hint(0))) wake_somebody();

@@ -12,7 +12,13 @@
 #include "base/cpu_limit.hpp"
 #include "base/env.hpp"
 #include "base/membarrier.hpp"
+#include "sched/machine_thread.hpp"
+#include "sched/monitor.hpp"
+#include "sched/preempt.hpp"
+#include "sched/report.hpp"
+#include "sched/resize.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
 #include "sched/stop.hpp"
 
 #include <atomic>

@@ -3,6 +3,12 @@
 
 namespace weft::sched {
 
+// Starts the runtime if it does not run yet. Throws: std::system_error if no thread can be had.
+void ensure_started();
+
+// The process ends, or is the child of a fork: the calling thread goes no further.
+[[noreturn]] void stop_here() noexcept;
+
 // Whether this process is the child of a fork, which has no runtime.
 bool is_forked_child() noexcept;
 

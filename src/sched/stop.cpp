@@ -32,7 +32,10 @@
 #include "base/futex.hpp"
 #include "base/interrupt.hpp"
 #include "base/sanitizer.hpp"
+#include "sched/exit.hpp"
+#include "sched/monitor_sleep.hpp"
 #include "sched/poller.hpp"
+#include "sched/preempt.hpp"
 #include "sched/scheduler.hpp"
 
 #include <algorithm>
@@ -57,7 +60,7 @@ namespace {
 scheduler& sched = the_scheduler;
 
 constexpr int stop_signal = SIGURG;
-constexpr std::int64_t patience_ns = 1'000'000'000;
+constexpr std::int64_t stopping_ns = 1'000'000'000;
 constexpr std::uint32_t same_place_max = 100;  // rounds
 constexpr std::int64_t pause_ns = 50'000;
 constexpr std::int64_t tick_ns = 150'000;  // a trial that has not got on for two of these hangs
@@ -350,28 +353,33 @@ WEFT_NO_TSAN bool interrupts_libraries(std::uintptr_t pc) noexcept {
 
 void prepare_stop() noexcept { ::dl_iterate_phdr(&note_library, nullptr); }
 
-void stop_machines(int status) noexcept {
+void freeze_goroutines() noexcept {
   machine* const self = this_machine();
-  exiting_machine = self;
   if (self != nullptr) self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // never paused
   sched.stopping.store(true, std::memory_order_seq_cst);
-  {
-    const std::lock_guard hold(sched.lock);  // retake() looks under it
-  }
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_acquire);
     if (m == nullptr) break;
     if (m != self) m->seat.stop();
   }
   base::heavy_barrier();
-  release_paused();
+  release_paused();  // they may hold what a report or a destructor needs
+}
+
+void stop_machines(int status) noexcept {
+  machine* const self = this_machine();
+  exiting_machine = self;
+  freeze_goroutines();
+  {
+    const std::lock_guard hold(sched.lock);  // a retake() that has not seen it is over
+  }
 
   struct sigaction action{};
   action.sa_sigaction = &on_stop;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   ::sigfillset(&action.sa_mask);
   ::sigaction(stop_signal, &action, nullptr);
-  const std::int64_t end = base::now_ns() + patience_ns;
+  const std::int64_t end = base::now_ns() + stopping_ns;
   const stdio_locks hold;
   stop_all(end);
   leave_poller(end);

@@ -21,8 +21,9 @@
 #include "sched/switch.hpp"
 #include "arch/entry.hpp"
 #include "base/clock.hpp"
+#include "base/fatal.hpp"
 #include "base/sanitizer.hpp"
-#include "sched/counters.hpp"
+#include "sched/enter.hpp"
 #include "sched/extra.hpp"
 #include "sched/order.hpp"
 #include "sched/scheduler.hpp"
@@ -157,55 +158,6 @@ void goroutine_main(void*) {
   run_goroutines();
 }
 
-machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
-  for (;;) {
-    const std::uint32_t word = m->seat.settle();
-    switch (seat::kind_of(word)) {
-      case seat::free:
-        return m;
-      case seat::asked:
-        if (m->seat.accept(word)) hand_over(m, seat::thief_of(word));
-        break;
-      case seat::yield_please:
-        if (then == entry::readies) return m;
-        if (!m->seat.accept(word)) break;
-        if (then == entry::parks) {
-          m->p->until_look = 1;  // others get their turn
-          return m;
-        }
-        if (the_scheduler.stopping.load(std::memory_order_relaxed)) return m;
-        count_pick(*m->p);
-        if (!pass_turn(m)) return m;
-        the_counters.yield_done.add();
-        return this_machine();
-      case seat::taken: {
-        goroutine* const g = m->g;
-        if (acquire_processor(m)) {
-          g->set_status(state::running);
-          return m;
-        }
-        g->context.busy.store(1, std::memory_order_relaxed);  // ordered by the queue's lock
-        g->set_status(state::runnable);
-        if (g->how == mode::bound) {
-          m->task = errand::wait_bound;
-          m->errand_goroutine = g;
-        }
-        // turn_until_ns: written under the lock, which acquire_processor() has had since.
-        const bool yields = has_waited != nullptr;
-        const bool had_turn = yields || base::now_ns() >= m->turn_until_ns;
-        inject(had_turn ? global_queue::from::shared : global_queue::from::woken, g);
-        leave_for(m, g, nullptr);
-        if (has_waited != nullptr) *has_waited = true;
-        return this_machine();
-      }
-      case seat::stopped:
-        stop_here();
-      case seat::pending:
-        break;  // settle() has waited it out
-    }
-  }
-}
-
 bool prepare_to_run_slow(machine* m, goroutine* next) noexcept {
   switch (next->how) {
     case mode::parked:
@@ -245,11 +197,9 @@ void await_saved_slow(const goroutine* g) noexcept {
   }
 }
 
-void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept {
-  leave_for_as<announce::if_needed>(m, g, next);
+void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept {
+  switch_from_as<announce::if_needed>(m, g, next);
 }
-
-bool can_run_here(machine* m, goroutine* g) noexcept { return prepare_to_run(m, g); }
 
 void run_goroutine(machine* m, goroutine* g) noexcept {
   switch_to(m, &m->scheduler, &m->fake_stack, m->fp, g);

@@ -5,8 +5,9 @@
 #include "arch/context.hpp"
 #include "arch/entry.hpp"
 #include "base/sanitizer.hpp"
+#include "sched/enter.hpp"
 #include "sched/order.hpp"
-#include "sched/scheduler.hpp"
+#include "sched/wake.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,16 @@ namespace weft::sched {
 // The last bytes of every stack are kept for this_goroutine::exit, whose unwinder needs a place
 // that outlives all frames.
 inline constexpr std::size_t reserved_bytes = sizeof(arch::unwind_storage);
+
+// Where this_goroutine::exit keeps its state: above the goroutine's first frame.
+arch::unwind_storage* unwind_storage_of(const goroutine* g) noexcept;
+void set_exit_hook(arch::entry_hooks& hooks) noexcept;
+
+// The outermost C++ function on every goroutine stack.
+[[noreturn]] void goroutine_main(void*);
+
+// Brings `g` to run, from the scheduler's stack; returns when the machine is back there.
+void run_goroutine(machine* m, goroutine* g) noexcept;
 
 inline std::byte* first_frame(const stack::extent* s) noexcept { return s->top - reserved_bytes; }
 
@@ -120,7 +131,7 @@ template <announce when = announce::if_needed>
 }
 
 template <announce when>
-[[gnu::always_inline]] inline void leave_for_as(machine* m, goroutine* g,
+[[gnu::always_inline]] inline void switch_from_as(machine* m, goroutine* g,
                                                 goroutine* next) noexcept {
   save_thread_state(m, g);
   if (next != nullptr && !prepare_to_run(m, next)) [[unlikely]] {
@@ -142,12 +153,12 @@ template <announce when>
 
 // Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
 // Looks for AddressSanitizer once; the goroutine comes back on the path by which it left.
-void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept;
-[[gnu::always_inline]] inline void leave_for(machine* m, goroutine* g, goroutine* next) noexcept {
+void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
+[[gnu::always_inline]] inline void switch_from(machine* m, goroutine* g, goroutine* next) noexcept {
   if (base::sanitizer::has_address()) [[unlikely]] {
-    leave_for_announced(m, g, next);
+    switch_from_announced(m, g, next);
   } else {
-    leave_for_as<announce::never>(m, g, next);
+    switch_from_as<announce::never>(m, g, next);
   }
 }
 
@@ -157,7 +168,7 @@ void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept;
   if (g->how == mode::bound) [[unlikely]] {
     m->task = errand::wait_bound;
     m->errand_goroutine = g;
-    leave_for(m, g, nullptr);
+    switch_from(m, g, nullptr);
     return;
   }
   goroutine* const next = pick(*m->p);
@@ -166,7 +177,7 @@ void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept;
     g->set_status(state::running);
     return;
   }
-  leave_for(m, g, next);
+  switch_from(m, g, next);
 }
 
 // Before a goroutine that runs is put into a queue: it may be found there at once.
@@ -177,14 +188,14 @@ void leave_for_announced(machine* m, goroutine* g, goroutine* next) noexcept;
 }
 
 // Parks. Leaves `g`, which is in a queue, for `next`.
-[[gnu::always_inline]] inline void leave_queued(machine* m, goroutine* g,
+[[gnu::always_inline]] inline void switch_from_queued(machine* m, goroutine* g,
                                                 goroutine* next) noexcept {
   work_made(m);
   if (g->how == mode::bound) [[unlikely]] {
     push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine
     suspend(m, g);
   } else {
-    leave_for(m, g, next);
+    switch_from(m, g, next);
   }
 }
 

@@ -3,7 +3,16 @@
 #include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/kernel.hpp"
+#include "sched/all_timers.hpp"
 #include "sched/counters.hpp"
+#include "sched/idle_list.hpp"
+#include "sched/ownership.hpp"
+#include "sched/preempt.hpp"
+#include "sched/report.hpp"
+#include "sched/scheduler.hpp"
+#include "sched/starter.hpp"
+#include "sched/wake.hpp"
+#include "sched/work.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +42,7 @@ constexpr std::int64_t poll_window_ns = 300'000;
 constexpr std::int64_t poll_share = 2;
 constexpr std::int64_t poll_sleeps = 2;
 constexpr int computes = -2;  // in the place of a system call
-constexpr std::int64_t patience = 3;
+constexpr std::int64_t starved_slices = 3;
 constexpr std::int64_t timer_late_ns = 2'000'000;  // on average: half a tick, of 250 a second
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
 
@@ -146,12 +155,12 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
 }
 
 // From the goroutine that was looked at, not from one that has come in its place since.
-bool watch::take(processor& p, const sight& s, detach_cause why) noexcept {
+bool watch::take(processor& p, const sight& s, retake_cause why) noexcept {
   const seen_turn seen{.holder = s.who, .picks = s.picks};
   return retake(p, why, &seen);
 }
 
-void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
+void watch::end_slice(processor& p, sight& s, std::int64_t now) noexcept {
   const std::int64_t slice = sched.slice_ns.load(std::memory_order_relaxed);
   const std::int64_t stuck = now - s.since_ns;
   if (stuck < slice / 2) {
@@ -173,11 +182,11 @@ void watch::preempt(processor& p, sight& s, std::int64_t now) noexcept {
     // Its timer, which the kernel looks at with each of its ticks, has not gone off because it has
     // not got a core: then it is no use to put another one in its place, up to a point.
     const std::int64_t used = base::cpu_time_ns(s.who->thread_id.load(std::memory_order_relaxed));
-    if (stuck < patience * long_enough && used - s.who->armed_cpu_ns < long_enough) return;
+    if (stuck < starved_slices * long_enough && used - s.who->armed_cpu_ns < long_enough) return;
   }
   // Without a thread that could go on with the processor it is left to those that have one.
   if (can_pause() && !has_thread_hint()) return;
-  if (take(p, s, detach_cause::hog)) out_.acted = true;
+  if (take(p, s, retake_cause::hog)) out_.acted = true;
 }
 
 void watch::report(sight& s, std::int64_t now) noexcept {
@@ -250,13 +259,13 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     if (calls % 2 == 1) {
       if (now - s.calls_since_ns < call_ns) {
         again_at(s.calls_since_ns + call_ns);
-      } else if (take(p, s, detach_cause::call)) {
+      } else if (take(p, s, retake_cause::call)) {
         out_.acted = true;
         return;
       }
     } else if (seems_blocked(s, now)) {
       last_block_ns_ = now;
-      if (take(p, s, detach_cause::blocked)) {
+      if (take(p, s, retake_cause::blocked)) {
         out_.acted = true;
         return;
       }
@@ -265,7 +274,7 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   if (!inside && (longest_ == nullptr || s.since_ns < sights_[longest_->index].since_ns)) {
     longest_ = &p;
   }
-  if (wanted) preempt(p, s, now);
+  if (wanted) end_slice(p, s, now);
 }
 
 // A timer is due, or the world has woken a goroutine, and no processor is free for it.
@@ -294,13 +303,13 @@ void watch::lend(std::int64_t now) noexcept {
   const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
   if (base::activity_of(thread) == base::thread_activity::sleeps) {
     last_block_ns_ = now;
-    out_.acted = take(*longest_, s, detach_cause::blocked);
+    out_.acted = take(*longest_, s, retake_cause::blocked);
     if (!out_.acted) again_at(now + soon_ns);
     return;
   }
   if (!has_spare_hint()) return again_at(now + lend_ns);
   s.who->runs_since_ns = s.since_ns;
-  if (!take(*longest_, s, detach_cause::loan)) return again_at(now + soon_ns);
+  if (!take(*longest_, s, retake_cause::loan)) return again_at(now + soon_ns);
   out_.lent = true;
   // It computes on, and is paused at the end of its slice.
   arm(*longest_, s, now);
@@ -314,8 +323,8 @@ void watch::rescue(std::int64_t now) noexcept {
   // All that are there, but not those that come meanwhile.
   for (std::uint32_t n = processors_max; n != 0; --n) {
     sched.lock.lock();
-    const bool any = sched.starting != nullptr;
-    machine* const woken = rescue_starting_locked();
+    const bool any = !sched.starting.empty();
+    machine* const woken = ownership::rescue_starting_locked();
     sched.lock.unlock();
     if (woken != nullptr) woken->sleep.wake();
     if (!any) break;

@@ -18,7 +18,10 @@
 //   later         take the processor, if its thread has had a core for two slices since
 #pragma once
 
-#include "sched/scheduler.hpp"
+#include "base/clock.hpp"
+#include "sched/handoff.hpp"
+#include "sched/machine.hpp"
+#include "sched/processor.hpp"
 
 #include <cstdint>
 
@@ -61,8 +64,8 @@ class watch {
   bool seems_blocked(sight& s, std::int64_t now) noexcept;
   bool polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept;
   void arm(processor& p, sight& s, std::int64_t now) noexcept;
-  bool take(processor& p, const sight& s, detach_cause why) noexcept;
-  void preempt(processor& p, sight& s, std::int64_t now) noexcept;
+  bool take(processor& p, const sight& s, retake_cause why) noexcept;
+  void end_slice(processor& p, sight& s, std::int64_t now) noexcept;
   void report(sight& s, std::int64_t now) noexcept;
   void rescue(std::int64_t now) noexcept;
   void lend(std::int64_t now) noexcept;

@@ -3,6 +3,7 @@
 
 #include "base/fatal.hpp"
 #include "sched/bias.hpp"
+#include "sched/enter.hpp"
 #include "sched/scheduler.hpp"
 #include "sync/mutex_slow.hpp"
 

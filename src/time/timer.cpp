@@ -35,11 +35,13 @@
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
+#include "sched/all_timers.hpp"
+#include "sched/exit.hpp"
 #include "sched/inside.hpp"
+#include "sched/keeper.hpp"
 #include "sched/order.hpp"
 #include "sched/simulation.hpp"
 #include "sched/start.hpp"
-#include "sched/stop.hpp"
 
 #include <weft/detail/task.hpp>
 

@@ -109,8 +109,6 @@ class scheduler_dump {
         return "blocking";
       case sched::state::preempted:
         return "preempted";
-      case sched::state::dead:
-        return "dead";
     }
     return "?";
   }
@@ -135,7 +133,7 @@ class scheduler_dump {
                                       {"overflow", sched::global_queue::from::overflow}}) {
       line << "; " << name << " " << static_cast<std::uint64_t>(s.global.size_hint(which));
     }
-    line << "; machines " << s.machines << ", spare " << s.spare_count << "; keeper ";
+    line << "; machines " << s.machines << ", spare " << s.spare.size() << "; keeper ";
     put(line, s.keeper) << " until ";
     put_due(line, s.keeper_until_ns);
     line << "\n";
@@ -167,15 +165,18 @@ class scheduler_dump {
     text line;
     line << "idle list:";
     int left = 2000;  // a broken list may be a circle
-    for (const sched::processor* p = s.idle_head; p != nullptr && --left > 0; p = p->idle_next) {
+    for (const sched::processor* p = s.idle_processors.front(); p != nullptr && --left > 0;
+         p = sched::idle_processor_list::after(p)) {
       put(line << " ", p);
     }
     line << "\nstarting:";
-    for (const sched::processor* p = s.starting; p != nullptr && --left > 0; p = p->idle_next) {
+    for (const sched::processor* p = s.starting.front(); p != nullptr && --left > 0;
+         p = sched::idle_processor_list::after(p)) {
       put(line << " ", p);
     }
     line << "\nspare list:";
-    for (const sched::machine* m = s.spare_head; m != nullptr && --left > 0; m = m->spare_next) {
+    for (const sched::machine* m = s.spare.front(); m != nullptr && --left > 0;
+         m = sched::machine_list::after(m)) {
       put(line << " ", m);
     }
     line << "\n";
@@ -192,8 +193,8 @@ class scheduler_dump {
       put(line, m->p) << ", runs ";
       put(line, m->g) << ", " << (m->seat.inside_hint() ? "inside" : "outside")
                       << (m->searching ? ", searching" : "") << (m->is_spare ? ", spare" : "")
-                      << ", errand " << static_cast<int>(m->task) << ", handed ";
-      put(line, m->handed) << ", last ";
+                      << ", errand " << static_cast<int>(m->task) << ", granted ";
+      put(line, m->granted) << ", last ";
       put(line, m->last_p) << "\n";
       base::write_stderr(line.view());
     }

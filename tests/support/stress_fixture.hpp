@@ -50,7 +50,8 @@ inline std::string fault_in_books() {
   };
   std::uint32_t listed = 0;
   std::uint32_t listening = 0;
-  for (const sched::processor* p = s.idle_head; p != nullptr; p = p->idle_next) {
+  for (const sched::processor* p = s.idle_processors.front(); p != nullptr;
+       p = sched::idle_processor_list::after(p)) {
     if (++listed > made) return "the idle list is a circle";
     if (p->idle == sched::processor::idleness::busy) return name(p) + " is listed and busy";
     if (p->index >= procs) return name(p) + " is listed beyond max_procs";
@@ -63,15 +64,15 @@ inline std::string fault_in_books() {
     return std::to_string(listed) + " of " + std::to_string(procs) + " processors are idle";
   }
   if (s.idle_count.load(std::memory_order_relaxed) != listed) return "idle_count is off";
-  if (s.starting != nullptr) return "a processor waits for a thread";
+  if (!s.starting.empty()) return "a processor waits for a thread";
   if (s.idle.listening_hint() != listening) return "the count of listeners is off";
   if (s.idle.searching_hint() != 0) return "somebody searches";
   std::uint32_t spare = 0;
-  for (const sched::machine* m = s.spare_head; m != nullptr; m = m->spare_next) {
-    if (++spare > s.spare_count) return "spare_count is off";
+  for (const sched::machine* m = s.spare.front(); m != nullptr; m = sched::machine_list::after(m)) {
+    if (++spare > s.spare.size()) return "spare_count is off";
     if (m->p != nullptr) return "a spare machine has a processor";
   }
-  if (spare != s.spare_count) return "spare_count is off";
+  if (spare != s.spare.size()) return "spare_count is off";
   for (std::uint32_t i = 0; i < made; ++i) {
     const sched::processor* const p = s.processors[i].load(std::memory_order_relaxed);
     if (i >= procs && !p->retired) return name(p) + " is not retired";

@@ -1,6 +1,7 @@
 // forbidden_test.cpp: that the watch over what is called inside the runtime (support/forbidden.cpp)
 // can fail: every function it forbids is fatal inside and works outside.
 #include "base/fatal.hpp"
+#include "sched/enter.hpp"
 #include "sched/scheduler.hpp"
 
 #include <weft/go.hpp>

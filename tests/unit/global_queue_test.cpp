@@ -1,4 +1,4 @@
-// global_queue_test.cpp: the inbox and the overflow, with their counts, and the list they are made
+// global_queue_test.cpp: the global queues and the overflow, with their counts, and the list they are made
 // of.
 #include "sched/global_queue.hpp"
 
@@ -94,9 +94,9 @@ TEST(global_queue, tells_since_when_its_first_one_waits) {
   EXPECT_EQ(q.take_one(from::shared), &g[0]);
   EXPECT_EQ(q.since_hint(from::shared), 101);
   g[2].how = weft::sched::mode::paused;
-  EXPECT_FALSE(q.first_is_tied());
-  EXPECT_EQ(q.take_tied(), &g[2]);
-  EXPECT_EQ(q.take_tied(), nullptr);
+  EXPECT_FALSE(q.first_has_own_thread());
+  EXPECT_EQ(q.take_with_own_thread(), &g[2]);
+  EXPECT_EQ(q.take_with_own_thread(), nullptr);
   EXPECT_EQ(q.size_hint(), 1u);
   EXPECT_EQ(q.take_one(from::shared), &g[1]);
   EXPECT_EQ(q.since_hint(from::shared), weft::base::never);

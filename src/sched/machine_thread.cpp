@@ -1,25 +1,27 @@
-// machine.cpp: the life of a machine's thread, and the thread that makes threads.
+// machine_thread.cpp: the life of a machine's thread.
 //
 // A machine's thread runs machine_main on its own stack: it looks for a goroutine, switches to it,
 // and comes back when goroutines have nothing more to run here or left it an errand.
-//
-// Creating a thread allocates, so it is never done inside the runtime: whoever needs a thread for a
-// processor puts the processor into the list `starting` and wakes the starter, a thread that does
-// nothing else. It may have to wait, for a lock of malloc's that a paused goroutine holds; so the
-// processor stays in the list until the new thread takes it out, and meanwhile a goroutine that has
-// a thread may get it. If the kernel refuses, the processor goes back to the idle list, numb: it is
-// staffed again when something comes from outside or when the monitor tries again, and the machines
-// that exist carry on.
+#include "sched/machine_thread.hpp"
+
 #include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/kernel.hpp"
 #include "base/signal_stack.hpp"
 #include "sched/counters.hpp"
+#include "sched/exit.hpp"
+#include "sched/monitor_sleep.hpp"
 #include "sched/order.hpp"
+#include "sched/ownership.hpp"
+#include "sched/preempt.hpp"
 #include "sched/scheduler.hpp"
+#include "sched/search.hpp"
+#include "sched/sleep.hpp"
+#include "sched/spare.hpp"
 #include "sched/start.hpp"
-#include "sched/stop.hpp"
+#include "sched/starter.hpp"
 #include "sched/switch.hpp"
+#include "sched/wake.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -49,14 +51,6 @@ std::size_t thread_stack_bytes() noexcept {
   return base::sanitizer::is_watched() ? 1 << 20 : 128 << 10;
 }
 
-// Of the kernel's time. A thread that has waited for work gets a core at once, ahead of others that
-// compute.
-constexpr std::int64_t slice_of_thread_ns = 100'000;
-
-// Until the kernel is asked for a thread again: doubles each time it refuses one.
-constexpr std::int64_t refused_min_ns = 1'000'000;
-constexpr std::int64_t refused_max_ns = 1'000'000'000;
-
 constexpr int stackless_most = 100;  // goroutines to look at for one that has a stack
 
 sigset_t machine_signals;  // the signal mask of whoever started the runtime
@@ -83,8 +77,8 @@ void note_thread(machine* m) noexcept {
 // token for each grant, consumed here and nowhere else (or in preempt.cpp).
 goroutine* wait_bound(machine* m) noexcept {
   the_counters.handoff_bound.add();
-  if (m->p != nullptr) release_processor(m);
-  goroutine* const g = await_grant(m, &suspect_deadlock);
+  if (m->p != nullptr) ownership::pass_on_own(m);
+  goroutine* const g = ownership::await_grant(m, &suspect_deadlock);
   if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
   WEFT_CHECK(g != nullptr && g == m->errand_goroutine);
   return g;
@@ -95,7 +89,7 @@ bool somebody_has_a_stack() noexcept {
   bool found = false;
   sched.records.for_each([&](const goroutine& g) {
     const state s = g.get_status();
-    found = found || (s != state::unused && s != state::dead && has_run(&g));
+    found = found || (s != state::unused && has_run(&g));
   });
   return found;
 }
@@ -128,9 +122,10 @@ void await_stack(machine* m, goroutine* g) noexcept {
   }
   const timespec pause{0, 1'000'000};
   const int saved = errno;
-  m->is_asleep.store(true, std::memory_order_release);  // nobody need wait for it
-  ::nanosleep(&pause, nullptr);
-  m->is_asleep.store(false, std::memory_order_release);
+  {
+    const asleep mark(m);
+    ::nanosleep(&pause, nullptr);
+  }
   errno = saved;
 }
 
@@ -157,13 +152,13 @@ goroutine* find_work(machine* m) noexcept {
       if (!sleep_spare(m)) return nullptr;
       continue;
     } else if (m->p->retiring.load(std::memory_order_relaxed)) {
-      release_processor(m);
+      ownership::pass_on_own(m);
       continue;
     } else {
       g = pick(*m->p);
       // relaxed: only this machine can give it back.
       if (g == nullptr && m->p->lender.load(std::memory_order_relaxed) != nullptr &&
-          give_back_loan(m)) {
+          ownership::return_own(m)) {
         continue;
       }
       if (g == nullptr) g = exits ? find_at_exit(m) : search(m);
@@ -177,12 +172,12 @@ goroutine* find_work(machine* m) noexcept {
     if (g->how == mode::stopped) continue;
     if (exits && g->how == mode::paused) return nullptr;  // run_until_ready()
     if (g->how == mode::paused || (g->how == mode::bound && g->bound != m)) {
-      give_processor(m, g);
+      ownership::grant_own(m, g);
       continue;
     }
     if (has_run(g)) {
       await_saved(g);
-    } else if (can_run_here(m, g)) {
+    } else if (prepare_to_run(m, g)) {
       m->short_since_ns = 0;
     } else {
       await_stack(m, g);
@@ -197,11 +192,8 @@ goroutine* find_work(machine* m) noexcept {
 machine* take_record() noexcept {
   const std::lock_guard hold(sched.lock);
   if (sched.machines == machines_max) return nullptr;
-  machine* m = sched.free_machines;
-  if (m != nullptr) {
-    sched.free_machines = m->spare_next;
-    m->spare_next = nullptr;
-  } else {
+  machine* m = sched.free_machines.pop_front();
+  if (m == nullptr) {
     const int saved = errno;
     void* const memory = ::mmap(nullptr, sizeof(machine), PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -220,7 +212,6 @@ void return_record(machine* m) noexcept {
   const std::lock_guard hold(sched.lock);
   m->is_live = false;
   m->is_asleep.store(true, std::memory_order_release);
-  m->last_p = nullptr;
   m->task = errand::none;
   m->gave_away = false;
   m->armed_since_ns.store(0, std::memory_order_relaxed);
@@ -228,8 +219,7 @@ void return_record(machine* m) noexcept {
   m->armed_p.store(nullptr, std::memory_order_relaxed);
   m->short_since_ns = 0;
   m->locks = 0;
-  m->spare_next = sched.free_machines;
-  sched.free_machines = m;
+  sched.free_machines.push_front(m);
   --sched.machines;
 }
 
@@ -242,7 +232,7 @@ void run_machine(machine* m) noexcept {
       m->errand_stack = nullptr;
     }
     if (m->task == errand::end_bound) {
-      release_processor(m);
+      ownership::pass_on_own(m);
       return;
     }
   }
@@ -262,10 +252,9 @@ void sit_down(machine* m) noexcept {
   }
   sched.lock.lock();
   --sched.threads_coming;
-  m->p = take_starting_locked();
-  m->searching = m->p != nullptr;  // counted by whoever asked for a thread
+  m->searching = false;
+  if (processor* const p = take_starting_locked()) ownership::hold_locked(m, p);
   sched.lock.unlock();
-  if (m->p != nullptr) m->p->holder.store(m, std::memory_order_release);
 }
 
 void* machine_main(void* argument) {
@@ -305,76 +294,6 @@ int start_thread(const char* name, void* (*main)(void*), void* argument,
   if (error == 0) ::pthread_setname_np(thread, name);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return error;
-}
-
-void tell_of_refusal(int error) noexcept {
-  static std::atomic<bool> told{false};
-  if (told.exchange(true, std::memory_order_relaxed)) return;
-  base::text line;
-  line << "cannot start another thread (" << ::strerrordesc_np(error)
-       << "); carrying on with those there are";
-  base::warn(line.view());
-}
-
-// The kernel refused a thread: the processor waits for better times.
-void make_numb(processor* p) noexcept {
-  machine* woken = nullptr;
-  sched.lock.lock();
-  if (p->retiring.load(std::memory_order_relaxed)) {
-    retire_locked(*p);
-  } else {
-    drain(*p);  // no machine looks into the queues of a processor without a holder
-    woken = idle_without_thread_locked(p);
-  }
-  sched.lock.unlock();
-  wake(woken);
-  sched.idle.end_search();
-  note_activity();        // the monitor tries again
-  base::heavy_barrier();  // idle_state.hpp, I2
-  if (sched.idle.should_wake() && work_waits_hint()) wake_one(nullptr);
-  suspect_deadlock();
-}
-
-// Whether a thread is missing: for a processor, or in the reserve, unless it is too early to ask
-// for that again.
-bool is_thread_wanted(std::int64_t now) noexcept {
-  const std::lock_guard hold(sched.lock);
-  if (sched.starting_count > sched.threads_coming) return true;
-  return sched.needs_reserve &&
-         sched.spare_count + sched.threads_coming < spare_reserve + sched.starting_count &&
-         now >= sched.refused_until_ns.load(std::memory_order_relaxed);
-}
-
-void* starter_main(void*) {
-  stay_loaded();
-  base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
-  std::int64_t patience = refused_min_ns;
-  for (;;) {
-    const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
-    while (is_thread_wanted(base::now_ns())) {
-      if (const int error = start_machine()) {
-        tell_of_refusal(error);
-        sched.refused_until_ns.store(base::now_ns() + patience, std::memory_order_relaxed);
-        patience = std::min(2 * patience, refused_max_ns);
-        sched.lock.lock();
-        processor* const p = take_starting_locked();
-        sched.lock.unlock();
-        if (p != nullptr) make_numb(p);
-      } else {
-        sched.refused_until_ns.store(0, std::memory_order_relaxed);
-        patience = refused_min_ns;
-      }
-    }
-    const std::int64_t retry_ns = sched.refused_until_ns.load(std::memory_order_relaxed);
-    if (retry_ns != 0 && base::now_ns() >= retry_ns) {
-      // There are enough of them now; who needs one more asks again.
-      sched.refused_until_ns.store(0, std::memory_order_relaxed);
-    } else if (retry_ns == 0) {
-      base::futex_wait(sched.starter_word, seen);
-    } else {
-      base::futex_wait_until(sched.starter_word, seen, retry_ns);
-    }
-  }
 }
 
 }  // namespace
@@ -426,13 +345,6 @@ void keep_signal_mask() noexcept { ::pthread_sigmask(SIG_SETMASK, nullptr, &mach
 int start_service(const char* name, void* (*main)(void*)) noexcept {
   const int error = start_thread(name, main, nullptr, thread_stack_bytes());
   if (error == 0) sched.services.fetch_add(1, std::memory_order_relaxed);
-  return error;
-}
-
-int start_starter() noexcept {
-  const int error = start_service("weft-starter", &starter_main);
-  const std::lock_guard hold(sched.lock);
-  sched.has_starter = error == 0;
   return error;
 }
 

@@ -1,10 +1,15 @@
-// thread.cpp: plain threads in the place of goroutines. A thread that blocks in one of weft's
+// plain_thread.cpp: plain threads in the place of goroutines. A thread that blocks in one of weft's
 // primitives has a record too, which sits in wait queues like any other; to ready it is to wake it.
+#include "sched/plain_thread.hpp"
+
 #include "base/check.hpp"
+#include "base/fatal.hpp"
+#include "sched/machine_thread.hpp"
+#include "sched/monitor_sleep.hpp"
 #include "sched/parker.hpp"
+#include "sched/report.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
-#include "sched/stop.hpp"
 
 #include <atomic>
 
@@ -40,10 +45,6 @@ class asleep {
  private:
   thread_record& record_;
 };
-
-}  // namespace
-
-namespace {
 
 constinit thread_local thread_record* this_record = nullptr;  // null: not used yet
 

@@ -1,11 +1,14 @@
-// parking.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds long.
+// fast_park.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds long.
 // Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
 // machine.
 #pragma once
 
 #include "base/check.hpp"
-#include "sched/scheduler.hpp"
+#include "sched/enter.hpp"
+#include "sched/order.hpp"
+#include "sched/plain_thread.hpp"
 #include "sched/switch.hpp"
+#include "sched/wake.hpp"
 
 #include <weft/detail/park.hpp>
 

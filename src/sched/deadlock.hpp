@@ -1,0 +1,34 @@
+// deadlock.hpp: whether nobody will ever run again; deadlock.cpp has the essay.
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <cstdint>
+
+namespace weft::sched {
+
+// Returns: true if nobody can run any more. Then that is so for ever.
+bool is_deadlocked() noexcept;
+// Whether it is worth asking: cheap, and true if it could be so.
+bool looks_deadlocked() noexcept;
+// Whether the process has threads that are not the runtime's and do not wait in weft.
+bool has_foreign_threads() noexcept;
+
+// When the monitor looks for a deadlock: first_ns after a suspicion (monitor.hpp, tell_monitor), then
+// after twice the time each, while everybody is idle.
+class deadlock_watch {
+ public:
+  // Returns: when the next look is due.
+  std::int64_t note_suspicion(std::int64_t now_ns) noexcept;
+  void look(std::int64_t now_ns) noexcept;
+
+ private:
+  static constexpr std::int64_t first_ns = 10'000'000;
+  static constexpr std::int64_t most_ns = 2'000'000'000;
+
+  bool noted_ = false;  // `suspicious` stays set until the look
+  std::int64_t due_ns_ = base::never;
+  std::int64_t wait_ns_ = first_ns;
+};
+
+}  // namespace weft::sched

@@ -1,0 +1,125 @@
+#include "sched/monitor_sleep.hpp"
+
+#include "base/clock.hpp"
+#include "base/futex.hpp"
+#include "base/interrupt.hpp"
+#include "base/membarrier.hpp"
+#include "sched/goroutine_list.hpp"
+#include "sched/monitor_pace.hpp"
+#include "sched/poller.hpp"
+#include "sched/wake.hpp"
+#include "sched/work.hpp"
+
+namespace weft::sched {
+namespace {
+
+scheduler& sched = the_scheduler;
+
+enum : std::uint32_t { awake, poked, deep_sleep, in_poller };
+
+constexpr std::int64_t timer_slack_ns = 50'000;
+
+}  // namespace
+
+bool all_idle_hint() noexcept {
+  return sched.idle_count.load(std::memory_order_relaxed) >=
+             sched.procs.load(std::memory_order_relaxed) &&
+         sched.numb_count.load(std::memory_order_relaxed) == 0;
+}
+
+void sleep_lightly(std::int64_t deadline_ns) noexcept {
+  while (sched.monitor_word.load(std::memory_order_acquire) == awake &&
+         base::now_ns() < deadline_ns) {
+    base::futex_wait_until(sched.monitor_word, awake, deadline_ns);
+  }
+}
+
+void poll_until(std::int64_t deadline_ns) noexcept {
+  goroutine_list found;
+  the_poller.poll(deadline_ns, found);
+  the_poller.leave();
+  while (goroutine* const g = found.pop_front()) inject(global_queue::from::woken, g);
+}
+
+void sleep_in_poller(std::int64_t deadline_ns) noexcept {
+  std::uint32_t word = awake;
+  const bool sleeps = sched.monitor_word.compare_exchange_strong(
+      word, in_poller, std::memory_order_acq_rel, std::memory_order_relaxed);
+  poll_until(sleeps ? deadline_ns : 0);
+  word = in_poller;
+  sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_relaxed);
+}
+
+void sleep_deeply(std::int64_t deadline_ns) noexcept {
+  std::uint32_t word = awake;
+  if (!sched.monitor_word.compare_exchange_strong(word, deep_sleep,
+                                                  std::memory_order_seq_cst)) {  // [J1]
+    return;
+  }
+  // A machine that woke up meanwhile saw no deep sleep; it is no longer in the idle list.
+  while (all_idle_hint() && sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep &&
+         base::now_ns() < deadline_ns) {
+    base::futex_wait_until(sched.monitor_word, deep_sleep, deadline_ns);
+  }
+  word = deep_sleep;
+  sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_relaxed);
+}
+
+bool start_listening() noexcept {
+  sched.lock.lock();
+  if (!sched.monitor_listens) {
+    sched.monitor_listens = true;
+    sched.idle.start_listening();
+  }
+  sched.lock.unlock();
+  base::heavy_barrier();  // [W1]
+  return !work_waits_hint();
+}
+
+void end_poke() noexcept {
+  std::uint32_t word = poked;
+  // acquire: what was to be looked at is looked at after this.
+  sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_acquire,
+                                             std::memory_order_relaxed);
+}
+
+void note_activity() noexcept {
+  if (sched.monitor_word.load(std::memory_order_seq_cst) != deep_sleep) return;
+  std::uint32_t word = deep_sleep;
+  if (sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_seq_cst)) {
+    base::futex_wake(sched.monitor_word, 1);
+  }
+}
+
+bool stop_monitor_listening_locked() noexcept {
+  if (!sched.monitor_listens) return false;
+  sched.monitor_listens = false;
+  sched.idle.stop_listening();
+  return true;
+}
+
+void poke_monitor() noexcept {
+  const std::uint32_t before = sched.monitor_word.exchange(poked, std::memory_order_seq_cst);
+  if (before == in_poller) {
+    base::interrupt_poller();
+  } else if (before != poked) {
+    base::futex_wake(sched.monitor_word, 1);
+  }
+}
+
+void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
+  // relaxed, both: hints. While processors pick they look at the timers themselves.
+  const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
+  const std::int64_t slack =
+      sched.monitor_is_alone.load(std::memory_order_relaxed) ? timer_slack_ns : monitor_pace::smooth_ns;
+  if (until != 0 && when_ns < until - slack) poke_monitor();
+}
+
+void tell_monitor() noexcept {
+  // seq_cst, both: the caller lies down, then looks here; the monitor writes here, then looks who
+  // has lain down.
+  if (sched.suspicious.load(std::memory_order_seq_cst)) return;
+  if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();
+}
+
+}  // namespace weft::sched
