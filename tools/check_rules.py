@@ -28,8 +28,6 @@ UNTAGGED = {
     "include/weft/": 10,
 }
 UNNAMED = 20
-# Folders in which files are being renamed: a tag's line may name any file there.
-MOVING = {"sched"}
 
 ORDER = re.compile(r"\bmemory_order(?:_|::)(?:acquire|release|acq_rel|seq_cst)\b")
 NEEDS_NO_TAG = re.compile(
@@ -139,9 +137,7 @@ def check_tags(root):
             where, number = next(iter(places.items()))
             yield f"{where}:{number}: [{tag}] has no line in {document}"
     for tag, (number, home) in sorted(table.items()):
-        folder = home.split("/")[0]
-        place = f"/{folder}/" if folder in MOVING else f"/{home}"
-        if not any(place in "/" + where for where in mentions.get(tag, {})):
+        if not any(where.endswith("/" + home) for where in mentions.get(tag, {})):
             yield f"{document}:{number}: no file {home} mentions [{tag}]"
 
 
