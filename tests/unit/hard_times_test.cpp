@@ -85,6 +85,7 @@ million run_million(rlim_t address_space) {
 // A lack of memory makes a program slower by no more than what it makes wait: with room for a
 // hundredth of the goroutines, these run in a hundred rounds, one as quick as the other.
 TEST(scarce_stacks_soak, a_million_goroutines_run_in_two_gigabytes_of_addresses) {
+  if (weft::test::slow_build) GTEST_SKIP() << "measures time, and addresses are the sanitizer's";
   const million free = run_million(RLIM_INFINITY);
   EXPECT_EQ(free.ran, wanted);
   const million scarce = run_million(rlim_t{2} << 30);
