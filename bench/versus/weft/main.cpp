@@ -19,6 +19,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -380,6 +381,45 @@ figure locked() {
   return {both};
 }
 
+// Prints the CPU time and returns the time of the wall clock.
+figure readat() {
+  constexpr std::size_t blocks = 32'768;
+  constexpr std::size_t bytes = 4096;
+  constexpr int readers = 64;
+  constexpr int each = 20'000;
+  std::string path = "/tmp/weft_bench.XXXXXX";
+  auto f = weft::os::file::adopt(::mkstemp(path.data()));
+  require(f && std::remove(path.c_str()) == 0, "readat: a file");
+  std::vector<std::uint64_t> block(bytes / sizeof(std::uint64_t));
+  for (std::size_t i = 0; i < blocks; ++i) {
+    block[0] = i;
+    require(f->write(std::as_bytes(std::span(block))).value_or(0) == bytes, "readat: writing");
+  }
+  std::atomic<int> right{0};
+  const double cpu = bench::cpu_ms();
+  const stopwatch watch;
+  weft::wait_group all;
+  for (int r = 0; r < readers; ++r) {
+    all.go([&, x = static_cast<std::uint64_t>(r)]() mutable {
+      std::vector<std::uint64_t> into(bytes / sizeof(std::uint64_t));
+      int mine = 0;
+      for (int i = 0; i < each; ++i) {
+        x = bench::multiply_add(x, 1);
+        const std::size_t which = static_cast<std::size_t>(x >> 33) % blocks;
+        const auto n = f->pread(std::as_writable_bytes(std::span(into)), which * bytes);
+        if (n.value_or(0) == bytes && into[0] == which) ++mine;
+      }
+      right.fetch_add(mine, std::memory_order_relaxed);
+    });
+  }
+  all.wait();
+  const double ns = watch.ns_per(readers * each);
+  require(right == readers * each, "readat");
+  const double cpu_ns = (bench::cpu_ms() - cpu) * 1e6 / (readers * each);
+  std::printf("readat-cpu %d %.1f ns\n", weft::max_procs(), cpu_ns);
+  return {ns};
+}
+
 figure measure(std::string_view name) {
   if (name == "spawn") return spawn();
   if (name == "yield") return yield();
@@ -399,6 +439,7 @@ figure measure(std::string_view name) {
   if (name == "hogs4") return hogs("hogs4", 4);
   if (name == "blocking") return blocking();
   if (name == "locked") return locked();
+  if (name == "readat") return readat();
   if (name.starts_with("grain")) return grain(std::atoi(name.data() + 5));
   std::fprintf(stderr, "weft_bench: there is no case %s\n", name.data());
   std::exit(2);
@@ -412,7 +453,7 @@ int main(int argc, char** argv) {
         stderr,
         "usage: %s CASE PROCESSORS [HOST:PORT]\n"
         "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
-        "hogs hogs4 blocking locked grainN pipeN (N: 200 1000 5000 20000)\n"
+        "hogs hogs4 blocking locked readat grainN pipeN (N: 200 1000 5000 20000)\n"
         "fairness: progressN fresh tickyieldN tickpairsN tickhogsN pair plea\n"
         "servers, with HOST:PORT: echo http\n",
         argv[0]);
