@@ -1,5 +1,7 @@
 #include "stack/advice.hpp"
 
+#include "base/valgrind.hpp"
+
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -19,7 +21,14 @@ constexpr int retries_max = 64;
 // Being interrupted, or finding the memory briefly busy, is no refusal.
 bool is_transient(int error) noexcept { return error == EINTR || error == EAGAIN; }
 
+// valgrind has words to say about calls that it does not know, this one and pidfd_open.
+long refuse() noexcept {
+  errno = ENOSYS;
+  return -1;
+}
+
 long process_madvise(int pidfd, const iovec* ranges, std::size_t n, int value) noexcept {
+  if (base::valgrind::is_here()) return refuse();
   return ::syscall(SYS_process_madvise, pidfd, ranges, n, value, 0u);
 }
 
@@ -27,7 +36,10 @@ int plain_madvise(void* address, std::size_t bytes, int value) noexcept {
   return ::madvise(address, bytes, value);
 }
 
-int open_self() noexcept { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0u)); }
+int open_self() noexcept {
+  if (base::valgrind::is_here()) return static_cast<int>(refuse());
+  return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0u));
+}
 
 }  // namespace
 
