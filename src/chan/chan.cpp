@@ -101,7 +101,7 @@ void chan_core::lock_slow() noexcept {
     // relaxed: only a look before the exchange.
     if (lock_.load(std::memory_order_relaxed) == 0 && try_lock()) break;  // [N1]
   }
-  // Thieves want to know whether it pays to run here what others share (find.cpp).
+  // Thieves want to know whether it pays to run here what others share (theft.hpp).
   if (m != nullptr) m->p->lock_wait_ns += base::now_ns() - begin_ns;
 }
 
@@ -127,9 +127,9 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
 }
 
 [[gnu::always_inline]] inline bool chan_core::lock_here(sched::machine* m) noexcept {
-  const sched::machine* const privileged = bias_.load(base::hot_load_order);
-  if (privileged == m) return true;
-  if (privileged != nullptr || !try_lock()) [[unlikely]]
+  const sched::machine* const biased = bias_.load(base::hot_load_order);
+  if (biased == m) return true;
+  if (biased != nullptr || !try_lock()) [[unlikely]]
     return false;
   if (bias_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {  // I4 [E3]
     lock_.store(0, std::memory_order_release);
@@ -161,9 +161,9 @@ sched::machine* chan_core::enter_and_lock() {
   for (;;) {
     sched::machine* m = sched::this_machine();
     if (m != nullptr) m = sched::enter(m);
-    const sched::machine* const privileged = bias_.load(base::hot_load_order);
-    if (privileged != nullptr && privileged == m) return m;
-    if (privileged == nullptr) {
+    const sched::machine* const biased = bias_.load(base::hot_load_order);
+    if (biased != nullptr && biased == m) return m;
+    if (biased == nullptr) {
       lock();
       if (bias_.load(std::memory_order_acquire) == nullptr) {  // I4 [E3]
         note_use_locked(m);

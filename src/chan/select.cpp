@@ -15,8 +15,8 @@
 
 #include "chan/locked.hpp"
 #include "sched/choice.hpp"
-#include "sched/inside.hpp"
 #include "sched/fast_park.hpp"
+#include "sched/inside.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -61,8 +61,8 @@ std::size_t count_channels(std::span<select_case* const> cases) noexcept {
       cases.begin(), cases.end(), [](const select_case* c) { return c->channel != nullptr; }));
 }
 
-// While a select holds locks it cannot wait for a privileged machine (sched/bias.hpp), so there is
-// to be none. Outside the runtime.
+// While a select holds locks it cannot wait for a machine that has the bias (sched/bias.hpp), so
+// there is to be none. Outside the runtime.
 void forgo_biases(std::span<select_case* const> cases) {
   for (const select_case* const c : cases) {
     if (c->channel != nullptr && !c->channel->has_forgone_bias()) [[unlikely]]

@@ -29,12 +29,13 @@
 // torn the ring down.
 //
 // The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
+#include "os/ring.hpp"
+
 #include "base/bell.hpp"
 #include "base/env.hpp"
 #include "base/fatal.hpp"
 #include "base/own_descriptor.hpp"
 #include "base/valgrind.hpp"
-#include "os/ring.hpp"
 #include "sched/machine_thread.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/start.hpp"

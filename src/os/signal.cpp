@@ -31,9 +31,9 @@
 // already, which passes on the signals that are not its own.
 //
 // Locks: `lock` of the registry; a weft::mutex, held for the time of a few sends that never wait.
+#include "base/signal.hpp"
 #include "base/futex.hpp"
 #include "base/sanitizer.hpp"
-#include "base/signal.hpp"
 #include "io/sigpipe.hpp"
 #include "sched/machine_thread.hpp"
 #include "sched/preempt.hpp"

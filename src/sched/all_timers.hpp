@@ -1,5 +1,5 @@
-// all_timers.hpp: the timers of all processors. Each processor has a heap of its own (timers.hpp); any
-// machine may fire what is due on any of them.
+// all_timers.hpp: the timers of all processors. Each processor has a heap of its own (timers.hpp);
+// any machine may fire what is due on any of them.
 #pragma once
 
 #include "sched/timer.hpp"

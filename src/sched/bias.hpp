@@ -4,7 +4,7 @@
 // are used on one processor for long stretches at a time. So a primitive has, beside its lock, a
 // word that names the machine which need not take it. Goroutines of one machine run one after the
 // other, and none is switched away from while it is inside the runtime: that is exclusion enough
-// among themselves. Whoever is not that machine takes the privilege away first, for 5 to 16 us.
+// among themselves. Any other machine or thread revokes the bias first, which takes 5 to 16 us.
 //
 //     the machine named (owner)              revoker, outside the runtime, one at a time
 //     enter: store inside = 1                store bias = leaving
@@ -14,15 +14,15 @@
 //     leave: store inside = 0
 //
 // [E1] Store-then-load on both sides, as in seat.hpp, whose flag `inside` this is: either the owner
-// sees that the privilege is gone, or the revoker sees the owner inside and waits for it. Once it
-// was seen away after the barrier, the owner finds no privilege at its next entry.
+// sees that the bias is gone, or the revoker sees the owner inside and waits for it. Once the owner
+// was seen away after the barrier, it finds no bias at its next entry.
 //
 // Invariants:
 //   I1  While bias names a machine, only that machine uses the primitive, only inside the runtime.
 //       It leaves the lock alone: somebody may have got that, and is about to see I3.
 //   I2  bias is set to a machine by that machine, holding the lock; from there it goes to `leaving`
 //       and to null, by a revoker, under the one lock for all of them. So nobody who revokes is
-//       overtaken by a new privilege.
+//       overtaken by a new bias.
 //   I3  Whoever has taken the lock looks at bias again: it may have been set while it waited.
 //   I4  A revoker is outside the runtime: two that wait for each other's machine both go on.
 //
@@ -40,7 +40,7 @@ namespace weft::sched {
 
 struct machine;
 
-// Stands for a machine that is being deprived.
+// Stands for a machine whose bias is being revoked.
 template <class Machine>
 inline Machine* const leaving = reinterpret_cast<Machine*>(std::uintptr_t{1});
 

@@ -18,7 +18,7 @@ struct counters {
   // A machine gives its processor up by itself.
   counter handoff_blocking;  // blocking(f)
   counter handoff_bound;     // a goroutine locked to its thread waits
-  counter handoff_granted;   // a processor handed to the thread a goroutine is tied to
+  counter handoff_granted;   // a processor granted to the thread on which a goroutine waits
 
   // A processor is taken from a machine whose goroutine runs user code.
   counter detach_call;     // an announced call that is usually short was not

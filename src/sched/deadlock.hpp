@@ -14,8 +14,8 @@ bool looks_deadlocked() noexcept;
 // Whether the process has threads that are not the runtime's and do not wait in weft.
 bool has_foreign_threads() noexcept;
 
-// When the monitor looks for a deadlock: first_ns after a suspicion (monitor.hpp, tell_monitor), then
-// after twice the time each, while everybody is idle.
+// When the monitor looks for a deadlock: first_ns after a suspicion (monitor.hpp, tell_monitor),
+// then after twice the time each, while everybody is idle.
 class deadlock_watch {
  public:
   // Returns: when the next look is due.

@@ -19,7 +19,8 @@
 //     returns, until it next enters the runtime (stop.cpp).
 // E2  If nothing is left that could end the wait of the exiting thread, the wait is given up: exit
 //     is called once more, which goes on with the handlers and destructors that remain. What could
-//     end it is known, but for plain threads, which might do so some time: they get `foreign_wait_ns`.
+//     end it is known, but for plain threads, which might do so some time: they get
+//     `foreign_wait_ns`.
 //
 // exit() inside an exit handler is not in the standard, but glibc takes each handler from the list
 // before it calls it. The destructor that waited does not end, and its record stays `stopped`.
@@ -74,7 +75,7 @@ void bind_thread(machine* m) noexcept {
 processor* find_processor() noexcept {
   for (std::uint32_t i = 0;; i = (i + 1) % sched.procs_made.load(std::memory_order_relaxed)) {
     processor* const p = sched.processors[i].load(std::memory_order_relaxed);
-    const machine* const holder = p->holder.load(std::memory_order_acquire);
+    const machine* const holder = p->holder.load(std::memory_order_acquire);  // [OW1]
     if (holder == nullptr || holder->is_away()) return p;
     base::yield_thread();
   }

@@ -1,5 +1,5 @@
-// fast_park.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds long.
-// Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
+// fast_park.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds
+// long. Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
 // machine.
 #pragma once
 

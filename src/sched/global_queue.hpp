@@ -7,10 +7,10 @@
 //   shared    goroutines whose turn may be had on any processor: those that have had a long turn,
 //             hogs, those started by plain threads. A hog that was paused sits on its thread
 //             meanwhile (mode paused), the others are parked.
-//   overflow  what did not fit into a processor's ring, in batches. The processor that pushed it
-//             takes it back when it has nothing else; others help themselves only when it has been
-//             lying for a while, because moving short work to another core costs more than running
-//             it.
+//   overflow  what did not fit into a processor's run queue, in batches. The processor that pushed
+//             it takes it back when it has nothing else; others help themselves only when it has
+//             been lying for a while, because moving short work to another core costs more than
+//             running it.
 //
 // Memory order:
 //   The counts and ages are hints for looking without the lock. The counts of woken and shared are
@@ -78,7 +78,7 @@ class global_queue {
     return take(which, 1, one) != 0 ? one.pop_front() : nullptr;
   }
 
-  // Whether the first of those that share is tied to a thread, which waits for it.
+  // Whether the first of those that share has a thread of its own, which waits for it.
   bool first_has_own_thread() noexcept {
     const std::lock_guard hold(lock_);
     return !shared_.list.empty() && has_own_thread(shared_.list.front());

@@ -6,7 +6,7 @@
 // and one that runs to its end without waiting runs on the stack of the one before it.
 //
 // Plain threads that block in one of weft's primitives are represented by such a record too (mode
-// `thread`, thread.cpp), so that a primitive's wait queue holds one kind of thing.
+// `thread`, plain_thread.cpp), so that a primitive's wait queue holds one kind of thing.
 #pragma once
 
 #include "arch/context.hpp"
@@ -88,8 +88,8 @@ struct alignas(64) goroutine {
   state get_status() const noexcept { return status.load(std::memory_order_relaxed); }
 };
 
-// Whether `g` can go on only on one thread, which waits for it: because it is bound to that thread, or
-// was paused there. Requires: whoever may run it asks.
+// Whether `g` can go on only on one thread, which waits for it: because it is bound to that thread,
+// or was paused there. Requires: whoever may run it asks.
 inline bool has_own_thread(const goroutine* g) noexcept {
   return g->how == mode::paused || g->how == mode::bound;
 }

@@ -9,8 +9,9 @@
 //   the signal handler   the hog's own thread, after its slice (preempt.cpp)
 //   resize               max_procs shrinks
 //
-// All of them leave the seat's word at `taken`. Where the processor goes next, and how the goroutine
-// gets one again, is ownership.hpp's: its functions decide that under the scheduler's lock.
+// All of them leave the seat's word at `taken`. Where the processor goes next, and how the
+// goroutine gets one again, is ownership.hpp's: its functions decide that under the scheduler's
+// lock.
 #include "sched/handoff.hpp"
 
 #include "sched/counters.hpp"
@@ -81,7 +82,7 @@ bool is_returned_locked(const machine* owner, const processor& p) noexcept {
 }  // namespace
 
 bool retake(processor& p, retake_cause why, const seen_turn* seen) noexcept {
-  machine* const owner = p.holder.load(std::memory_order_acquire);
+  machine* const owner = p.holder.load(std::memory_order_acquire);  // [OW1]
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
   if (seen != nullptr && seen->holder != owner) return false;
   // A hint until the seat is claimed, or the lock held.

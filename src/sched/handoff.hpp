@@ -1,5 +1,5 @@
-// handoff.hpp: taking a processor from a machine whose goroutine runs user code; handoff.cpp has the
-// essay.
+// handoff.hpp: taking a processor from a machine whose goroutine runs user code; handoff.cpp has
+// the essay.
 #pragma once
 
 #include "sched/machine.hpp"

@@ -4,8 +4,8 @@
 //
 //   listening  whoever makes work wakes it: it is counted in idle_state.hpp
 //   dozing     it looks for work by itself when its time is up (sleep.hpp)
-//   numb       there is no thread for it: the kernel refuses one. It is staffed when something comes
-//              from outside, or when the monitor tries again
+//   numb       there is no thread for it: the kernel refuses one. It is staffed when something
+//              comes from outside, or when the monitor tries again
 //
 // I1  A processor is in the list exactly if its `idle` is not busy.
 #pragma once
@@ -19,7 +19,8 @@ namespace weft::sched {
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;
 // The best one of that kind: with a thread that does nothing else; else the one whose machine
-// attends to the poller; else one for which a thread has to be made. Returns: null if there is none.
+// attends to the poller; else one for which a thread has to be made. Returns: null if there is
+// none.
 processor* find_idle_locked(processor::idleness how) noexcept;
 // Takes an idle processor for a search that is counted already. Returns: whom to wake.
 machine* rouse_locked(processor* p) noexcept;

@@ -2,12 +2,12 @@
 // in one word that everyone who makes work reads.
 //
 // `searching` machines hold a processor and look for work; `listening` processors lie in the idle
-// list and rely on being woken. (A processor that dozes, idle.cpp, is neither: it looks by itself
+// list and rely on being woken. (A processor that dozes, sleep.hpp, is neither: it looks by itself
 // when its time is up.) Whoever makes work wakes somebody only when nobody searches and somebody
 // listens: one comparison of one word that hardly ever changes.
 //
 //     producer                               the last searcher, about to sleep
-//     store the work (queue's tail)          searching - 1, listening + 1, in one step
+//     store the work (queue's tail)          listening + 1, then searching - 1
 //     light barrier                          heavy barrier
 //     load word: somebody listens and        look at every queue once more;
 //       nobody searches: wake one              work: take it back, search on; none: sleep

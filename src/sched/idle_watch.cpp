@@ -33,7 +33,7 @@ bool is_any_free(std::int64_t now_ns) noexcept {
 // Whether its machine is about to see to its queues, if the kernel lets it: the machine is inside
 // the runtime, or has been woken with the processor and has not taken it yet.
 bool is_about_to_look(const processor& p) noexcept {
-  const machine* const m = p.holder.load(std::memory_order_acquire);
+  const machine* const m = p.holder.load(std::memory_order_acquire);  // [OW1]
   if (m != nullptr) {
     return !m->is_asleep.load(std::memory_order_relaxed) && m->seat.inside_hint();
   }

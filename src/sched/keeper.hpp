@@ -1,10 +1,10 @@
-// keeper.hpp: which of the machines that sleep wakes up for the earliest timer, and which one sleeps
-// in the poller.
+// keeper.hpp: which of the machines that sleep wakes up for the earliest timer, and which one
+// sleeps in the poller.
 //
-// I3  If timers are pending and all machines sleep, one of them, the keeper, sleeps until the
-//     earliest. A machine that goes to sleep when a timer is due before the keeper would wake becomes
-//     the keeper instead. One that gets other work to do wakes another machine to keep time, if there
-//     is one; busy machines look at their own timers.
+// I1  If timers are pending and all machines sleep, one of them, the keeper, sleeps until the
+//     earliest. A machine that goes to sleep when a timer is due before the keeper would wake
+//     becomes the keeper instead. One that gets other work to do wakes another machine to keep
+//     time, if there is one; busy machines look at their own timers.
 #pragma once
 
 #include "sched/machine.hpp"

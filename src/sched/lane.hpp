@@ -1,7 +1,7 @@
 // lane.hpp: a queue of any length that belongs to one processor, first in, first out. Goroutines
 // are linked through their own records; the counts are for those who look from outside.
 //
-// Guarded by the processor's seat (seat.hpp), like the rings.
+// Guarded by the processor's seat (seat.hpp), like the run queues.
 #pragma once
 
 #include "base/membarrier.hpp"

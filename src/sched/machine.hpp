@@ -70,10 +70,10 @@ struct alignas(64) machine {
   bool has_to_yield = false;           // with it: at its next call (order.cpp)
   // In the list of spare ones, or of free records. Guarded by the scheduler's lock.
   list_link<machine> spare_link;
-  bool is_spare = false;               // guarded by the scheduler's lock
-  bool is_live = false;                // guarded by the scheduler's lock
-  std::atomic<std::uint64_t> naps{0};  // how often it has woken; written by its owner
-  std::atomic<bool> is_asleep{true};   // runs no goroutine, and looks before it does
+  bool is_spare = false;                      // guarded by the scheduler's lock
+  bool is_live = false;                       // guarded by the scheduler's lock
+  std::atomic<std::uint64_t> naps{0};         // how often it has woken; written by its owner
+  std::atomic<bool> is_asleep{true};          // runs no goroutine, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last attempts to stop it found it,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often at the same place
   std::atomic<std::uint32_t> is_held{0};      // futex: 1 while the signal has stopped it (stop.cpp)

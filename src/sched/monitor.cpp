@@ -145,8 +145,7 @@ void monitor::look_at_busy(findings& f) noexcept {
   const watch::outcome seen = watch_.look(now);
   pace_.note(seen, now);
   note_retries(seen, now);
-  f.until_ns =
-      std::min({f.until_ns, next_retry_ns_, now + pace_.period_ns(), seen.look_again_ns});
+  f.until_ns = std::min({f.until_ns, next_retry_ns_, now + pace_.period_ns(), seen.look_again_ns});
   f.all_stuck = seen.all_stuck;
   f.is_alone = seen.all_stuck && now - seen.since_ns >= unattended_ns;
   if (f.all_stuck) f.until_ns = std::min(f.until_ns, next_timer_after(now));

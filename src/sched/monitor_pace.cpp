@@ -16,8 +16,8 @@ std::uint64_t all_picks_hint() noexcept {
   std::uint64_t picks = 0;
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = 0; i < made; ++i) {
-    picks +=
-        the_scheduler.processors[i].load(std::memory_order_relaxed)->picks.load(std::memory_order_relaxed);
+    const processor* const p = the_scheduler.processors[i].load(std::memory_order_relaxed);
+    picks += p->picks.load(std::memory_order_relaxed);
   }
   return picks;
 }
@@ -56,9 +56,7 @@ void monitor_pace::reset() noexcept {
 
 std::int64_t monitor_pace::busy_period_ns(std::int64_t now_ns) const noexcept {
   const std::int64_t quiet_ns = now_ns - acted_ns_;
-  return quiet_ns > steady_after_ns   ? steady_ns
-         : quiet_ns > smooth_after_ns ? smooth_ns
-                                      : busy_ns;
+  return quiet_ns > steady_after_ns ? steady_ns : quiet_ns > smooth_after_ns ? smooth_ns : busy_ns;
 }
 
 }  // namespace weft::sched

@@ -110,8 +110,8 @@ void poke_monitor() noexcept {
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
   // relaxed, both: hints. While processors pick they look at the timers themselves.
   const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
-  const std::int64_t slack =
-      sched.monitor_is_alone.load(std::memory_order_relaxed) ? timer_slack_ns : monitor_pace::smooth_ns;
+  const bool is_alone = sched.monitor_is_alone.load(std::memory_order_relaxed);
+  const std::int64_t slack = is_alone ? timer_slack_ns : monitor_pace::smooth_ns;
   if (until != 0 && when_ns < until - slack) poke_monitor();
 }
 

@@ -7,9 +7,9 @@
 //   deep_sleep  all processors are idle: it sleeps until a machine wakes up
 //   in_poller   it sleeps in the poller
 //
-// [J1] Store-then-load, seq_cst: a machine leaves the idle list, then looks at the word; the monitor
-// writes the word, then looks whether all are idle. The lock's exchange and the seq_cst store order
-// both sides.
+// [J1] Store-then-load, seq_cst: a machine leaves the idle list, then looks at the word; the
+// monitor writes the word, then looks whether all are idle. The lock's exchange and the seq_cst
+// store order both sides.
 #pragma once
 
 #include "sched/scheduler.hpp"
@@ -19,7 +19,7 @@
 
 namespace weft::sched {
 
-// --- everybody else -------------------------------------------------------------------------------
+// --- everybody else ----------------------------------------------------------------------------
 
 void note_activity() noexcept;  // wakes the monitor from its deep sleep
 void poke_monitor() noexcept;   // makes it look at once
@@ -36,7 +36,7 @@ inline void suspect_deadlock() noexcept {
   if (the_scheduler.runs.load(std::memory_order_relaxed) != 0) tell_monitor();
 }
 
-// --- the monitor ----------------------------------------------------------------------------------
+// --- the monitor -------------------------------------------------------------------------------
 
 // Whether all processors are idle. Those without a thread may have work waiting, or timers.
 bool all_idle_hint() noexcept;

@@ -35,9 +35,9 @@ std::int64_t slice_ns() noexcept { return the_scheduler.slice_ns.load(std::memor
 
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
-// Those of the list have waited longer than those of the ring. Requires: at most batch_max, and
+// Those of the list have waited longer than those of the queue. Requires: at most batch_max, and
 // room for them.
-void put_in_front(ring& r, goroutine_list& list) noexcept {
+void put_in_front(run_queue& r, goroutine_list& list) noexcept {
   goroutine* all[batch_max];
   std::size_t n = 0;
   while (goroutine* const g = list.pop_front()) all[n++] = g;
@@ -47,7 +47,7 @@ void put_in_front(ring& r, goroutine_list& list) noexcept {
 // Queues goroutines from elsewhere that were taken because they have waited longer than those here.
 // New ones, if `ready` is empty, stay with the new ones, of which the newest goes first. But not
 // while it is the oldest ones' time, for goroutines that were woken or yield go before new ones.
-// Requires: at most batch_max, and room for them in either ring.
+// Requires: at most batch_max, and room for them in either queue.
 void keep_older(processor& p, goroutine_list& list) noexcept {
   if (!p.ready.empty() || p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns) {
     return put_in_front(p.ready, list);
@@ -125,7 +125,7 @@ void give_to_all(processor& p) noexcept {
   p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
   goroutine_list gift;
   for (std::uint64_t n = 1 + (p.ready.size() + p.fresh.size()) / gift_share; n != 0; --n) {
-    ring& r = since(p.fresh.peek_front()) < since(p.ready.peek_front()) ? p.fresh : p.ready;
+    run_queue& r = since(p.fresh.peek_front()) < since(p.ready.peek_front()) ? p.fresh : p.ready;
     if (goroutine* const g = r.pop_front()) gift.push_back(g);
   }
   the_scheduler.global.push_older(gift);
@@ -136,7 +136,8 @@ void give_to_all(processor& p) noexcept {
 void line_up(processor& p, std::int64_t now) noexcept {
   if (p.ready.empty() || p.fresh.empty()) return;
   if (now - p.fresh.peek_front()->since_ns < fresh_old_ns) return;
-  std::uint64_t n = std::min({p.ready.size(), p.fresh.size(), ring::capacity - p.ready.size()});
+  std::uint64_t n =
+      std::min({p.ready.size(), p.fresh.size(), run_queue::capacity - p.ready.size()});
   for (; n != 0; --n) {
     goroutine* const g = p.fresh.pop_front();
     stamp(p, g);  // its place in the line: lines are in the order of age
@@ -144,15 +145,15 @@ void line_up(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// The overflow has older ones than the ring of a processor whose turns are short: they go before
-// those of the ring that are younger. Returns: the first to run.
+// The overflow has older ones than the queue of a processor whose turns are short: they go before
+// those of the queue that are younger. Returns: the first to run.
 goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noexcept {
   goroutine_list younger;
   goroutine_list older;
   p.ready.take_newest(
       p.ready.count_newest([&](const goroutine* g) { return g->since_ns > overflow_since; }),
       younger);
-  const std::size_t room = ring::capacity - p.ready.size();
+  const std::size_t room = run_queue::capacity - p.ready.size();
   const std::size_t taken =
       the_scheduler.global.take(from::overflow, std::min(room, batch_max), older);
   p.overflow_owed -= std::min(p.overflow_owed, taken);
@@ -224,7 +225,7 @@ goroutine* take_newest(processor& p, std::int64_t since_ns) noexcept {
 // New ones that have waited for a slice get in line, before those that are younger.
 void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noexcept {
   goroutine_list old;
-  most = std::min(most, ring::capacity - p.ready.size());
+  most = std::min(most, run_queue::capacity - p.ready.size());
   before_ns = std::min(before_ns, since(p.ready.peek_front()));
   while (old.size() < most && since(p.fresh.peek_front()) <= before_ns) {
     old.push_back(p.fresh.pop_front());
@@ -328,7 +329,7 @@ goroutine* take_share(processor& p, from which) noexcept {
   const std::size_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
   // An equal part for each processor, and one for luck.
   const std::size_t most =
-      std::min(batch_max, ring::capacity - std::max(p.ready.size(), p.fresh.size()));
+      std::min(batch_max, run_queue::capacity - std::max(p.ready.size(), p.fresh.size()));
   const std::size_t n =
       p.look_gap.load(std::memory_order_relaxed) == 1 ? 1 : std::min(most, size / procs + 1);
   goroutine_list list;
@@ -345,12 +346,12 @@ goroutine* take_share(processor& p, from which) noexcept {
   return first;
 }
 
-void overflow(processor& p, ring& r) noexcept {
+void overflow(processor& p, run_queue& r) noexcept {
   goroutine_list batch;
   if (&r == &p.ready) {
-    r.take_newest(ring::capacity / 2, batch);  // first in, first out
+    r.take_newest(run_queue::capacity / 2, batch);  // first in, first out
   } else {
-    for (std::uint64_t i = 0; i < ring::capacity / 2; ++i) {
+    for (std::uint64_t i = 0; i < run_queue::capacity / 2; ++i) {
       goroutine* const g = r.pop_front();
       stamp(p, g);  // its place in the line
       batch.push_back(g);

@@ -13,7 +13,7 @@
 //   fresh     has never run: newest first
 //   ready     woken or yielded: oldest first
 //   shared    (global) any processor may run it: after a long turn, a hog, come from outside
-//   overflow  (global) did not fit into a ring
+//   overflow  (global) did not fit into a run queue
 //
 // Those in the last four wait their turn.
 //
@@ -38,7 +38,7 @@
 //     ones sixteen of the oldest get in line.
 // A goroutine that yields after a turn of 50 us or more goes to the end of `shared`, else to the
 // end of `ready`. Once in a millisecond, while all processors are busy, a look also moves the first
-// of its processor's own to `shared`, so that nobody is tied to a processor where more wait than
+// of its processor's own to `shared`, so that nobody is kept on a processor where more wait than
 // elsewhere.
 //
 // Guarantees. With N goroutines that compute, P processors, and a slice of 10 ms, for every
@@ -78,8 +78,8 @@
 
 namespace weft::sched {
 
-// Moves half of a full ring to the global queue.
-void overflow(processor& p, ring& r) noexcept;
+// Moves half of a full run queue to the global queue.
+void overflow(processor& p, run_queue& r) noexcept;
 // Picks as fairness demands, and sees to timers and descriptors.
 goroutine* look(processor& p) noexcept;
 // With nothing of its own: the global queue.
@@ -102,7 +102,7 @@ inline bool has_run(const goroutine* g) noexcept {
 }
 
 // Queues one that keeps its age.
-[[gnu::always_inline]] inline void push(processor& p, ring& r, goroutine* g) noexcept {
+[[gnu::always_inline]] inline void push(processor& p, run_queue& r, goroutine* g) noexcept {
   if (r.try_push_back(g)) [[likely]]
     return;
   overflow(p, r);

@@ -48,7 +48,7 @@ void departure::finish() const noexcept {
   if (is_idle) look_for_others();
 }
 
-// --- a machine and its processor ------------------------------------------------------------------
+// --- a machine and its processor ---------------------------------------------------------------
 
 void ownership::hold(machine* m, processor* p) noexcept {
   WEFT_ASSERT(m->p == nullptr || m->p == p);                         // I1
@@ -139,7 +139,7 @@ void ownership::grant_own(machine* m, goroutine* g) noexcept {
   if (searched) look_for_others();
 }
 
-// --- a processor without a machine ----------------------------------------------------------------
+// --- a processor without a machine -------------------------------------------------------------
 
 machine* ownership::pass_on_locked(processor* p) noexcept {
   WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
@@ -225,7 +225,7 @@ machine* ownership::rescue_starting_locked() noexcept {
   return go_without_thread_locked(p);
 }
 
-// --- grants ---------------------------------------------------------------------------------------
+// --- grants ------------------------------------------------------------------------------------
 
 machine* ownership::grant_locked(processor* p, goroutine* g) noexcept {
   WEFT_ASSERT(sched.lock.is_locked());
@@ -268,7 +268,7 @@ goroutine* ownership::await_grant(machine* m, void (*lie_down)()) noexcept {
   return g;
 }
 
-// --- a goroutine that has lost its processor ------------------------------------------------------
+// --- a goroutine that has lost its processor ---------------------------------------------------
 
 bool ownership::acquire_locked(machine* m, machine*& to_wake) noexcept {
   WEFT_ASSERT(sched.lock.is_locked());
@@ -308,7 +308,7 @@ bool ownership::acquire(machine* m) noexcept {
   return has;
 }
 
-// --- loans ----------------------------------------------------------------------------------------
+// --- loans -------------------------------------------------------------------------------------
 
 machine* ownership::lend_locked(machine* m, processor* p) noexcept {
   WEFT_ASSERT(m->p == nullptr && m->lent == nullptr);  // I2

@@ -3,8 +3,8 @@
 
 #include "base/check.hpp"
 #include "base/random.hpp"
-#include "sched/choice.hpp"
 #include "sched/all_timers.hpp"
+#include "sched/choice.hpp"
 #include "sched/enter.hpp"
 #include "sched/fast_park.hpp"
 #include "sched/machine_thread.hpp"

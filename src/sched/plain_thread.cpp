@@ -28,16 +28,16 @@ thread_record* record_of(goroutine* g) noexcept {
 }
 
 // A thread that sleeps lies down for another time only in a signal handler.
-class asleep {
+class sleep_mark {
  public:
-  explicit asleep(goroutine* g) noexcept : record_(*record_of(g)) {
+  explicit sleep_mark(goroutine* g) noexcept : record_(*record_of(g)) {
     if (record_.sleeps.load(std::memory_order_relaxed)) die_in_handler();
     record_.sleeps.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  asleep(const asleep&) = delete;
-  asleep& operator=(const asleep&) = delete;
-  ~asleep() {
+  sleep_mark(const sleep_mark&) = delete;
+  sleep_mark& operator=(const sleep_mark&) = delete;
+  ~sleep_mark() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     record_.sleeps.store(false, std::memory_order_relaxed);
   }
@@ -79,7 +79,7 @@ void wake_thread(goroutine* g) noexcept {
 // to count, that one runs itself.
 void park_thread(goroutine* g) noexcept {
   if (g->how == mode::paused) return run_until_ready(g);  // it ends the process
-  const asleep mark(g);
+  const sleep_mark mark(g);
   record_of(g)->sleep.wait([] {
     the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);
     suspect_deadlock();
@@ -87,7 +87,7 @@ void park_thread(goroutine* g) noexcept {
 }
 
 bool park_thread_until(goroutine* g, std::int64_t deadline_ns) noexcept {
-  const asleep mark(g);
+  const sleep_mark mark(g);
   return record_of(g)->sleep.wait_until(deadline_ns);
 }
 

@@ -45,8 +45,8 @@
 #include "sched/report.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/starter.hpp"
-#include "sched/work.hpp"
 #include "sched/stop.hpp"
+#include "sched/work.hpp"
 
 #include <cerrno>
 #include <csignal>
@@ -98,7 +98,8 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   bool pauses = false;
   sched.lock.lock();
   processor* const p = m->p;
-  if (p == nullptr && (g->get_status() == state::blocking || ownership::acquire_locked(m, left.woken))) {
+  if (p == nullptr &&
+      (g->get_status() == state::blocking || ownership::acquire_locked(m, left.woken))) {
     // In a call that was announced it may compute; and now it has a processor again.
   } else if (p != nullptr &&
              (m->armed_p.load(std::memory_order_relaxed) != p ||
@@ -123,9 +124,9 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
       ownership::lose_locked(m);
       queue_paused(g);
       // To whom has waited longest; perhaps itself.
-      left = ownership::after_passing_locked(
-          *p, successor != nullptr ? ownership::grant_turn_locked(p, successor)
-                                   : ownership::pass_on_locked(p));
+      left = ownership::after_passing_locked(*p, successor != nullptr
+                                                     ? ownership::grant_turn_locked(p, successor)
+                                                     : ownership::pass_on_locked(p));
       the_counters.pause_hog.add();
     } else {
       if (m->lent != nullptr) ownership::end_loan_locked(m);

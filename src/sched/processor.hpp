@@ -11,7 +11,7 @@
 #include "sched/linked_list.hpp"
 #include "sched/owned.hpp"
 #include "sched/records.hpp"
-#include "sched/ring.hpp"
+#include "sched/run_queue.hpp"
 #include "sched/timers.hpp"
 #include "stack/cache.hpp"
 
@@ -31,7 +31,7 @@ inline constexpr std::int64_t doze_max_ns = 2'000'000;
 
 // What goroutines handed from one processor to another travel in.
 struct share {
-  static constexpr std::uint32_t most = ring::capacity / 2;
+  static constexpr std::uint32_t most = run_queue::capacity / 2;
   // Set by the thief before it asks [S5]: the victim has picked nothing for a while, so what it is
   // to run next may as well run elsewhere.
   bool wants_next = false;
@@ -89,17 +89,17 @@ struct alignas(64) processor {
   std::int64_t lock_wait_ns = 0;  // spent waiting for channels that others were using
   stack::cache stacks;
   base::random random;
-  ring ready;
-  ring fresh;
+  run_queue ready;
+  run_queue fresh;
 
   // The machine that may use all of the above (ownership.hpp).
   alignas(64) owned_atomic<machine*> holder{nullptr};  // [OW1]
-  std::uint32_t index = 0;            // immutable
+  std::uint32_t index = 0;                             // immutable
   std::atomic<bool> retiring{false};  // set by resize; the holder lets go when it sees it
   bool retired = false;               // out of circulation; guarded by the scheduler's lock
   // Whom it comes back to. Written under the scheduler's lock; its holder reads a hint.
   owned_atomic<machine*> lender{nullptr};
-  std::int64_t lent_ns = 0;            // since when; written under the scheduler's lock
+  std::int64_t lent_ns = 0;  // since when; written under the scheduler's lock
   // In the list of idle ones, or of those that wait for a thread. Guarded by the scheduler's lock.
   list_link<processor> idle_link;
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };

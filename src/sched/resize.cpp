@@ -127,7 +127,7 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   for (std::uint32_t i = n; i < made; ++i) {
     retire(sched.processors[i].load(std::memory_order_relaxed));
   }
-  keep_time();            // keeper.hpp, I3
+  keep_time();            // keeper.hpp, I1
   attend_poller();        // poller.hpp, P1
   base::heavy_barrier();  // [W1]: new processors listen, and old ones left work behind
   if (before != 0 && (work_waits_hint() || is_urgent_hint(0))) wake_somebody();

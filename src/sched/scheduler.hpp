@@ -31,7 +31,8 @@
 // A processor never waits
 //   handoff.hpp        a processor is taken from a goroutine that blocks or hogs it
 //   preempt.hpp        a hog is paused
-//   monitor.hpp        the thread that looks after the rest; watch.hpp, idle_watch.hpp, deadlock.hpp
+//   monitor.hpp        the thread that looks after the rest: watch.hpp, idle_watch.hpp,
+//                      deadlock.hpp, monitor_pace.hpp, monitor_sleep.hpp
 //
 // The world
 //   timers.hpp         one heap of timers; all_timers.hpp: those of all processors

@@ -1,7 +1,7 @@
-// search.cpp: what a processor with nothing to run looks at, in this order: timers that are due, its
-// own queues and the global ones (order.hpp), the poller, the overflow, other processors (theft.hpp).
-// What a search finds or not sets how long the next one lasts (5 to 40 us) and how long the processor
-// then dozes (sleep.hpp).
+// search.cpp: what a processor with nothing to run looks at, in this order: timers that are due,
+// its own queues and the global ones (order.hpp), the poller, the overflow, other processors
+// (theft.hpp). What a search finds or not sets how long the next one lasts (5 to 40 us) and how
+// long the processor then dozes (sleep.hpp).
 #include "sched/search.hpp"
 
 #include "base/clock.hpp"

@@ -23,15 +23,15 @@
 //   free       the owner may enter. Claimers move it to asked or pending.
 //   asked      a thief asks for work (its number is in the upper bits). The owner accepts at its
 //              next entry, which makes it free again, and hands over half of its queue; the thief
-//              may withdraw, or turn its question into a claim. Costs no barrier at all, and an
-//              owner that spawns or yields passes by every few nanoseconds.
+//              may turn its question into a claim. Costs no barrier at all, and an owner that
+//              spawns or yields passes by every few nanoseconds.
 //   pending    one claimer, and nobody else, decides; an owner that finds it on entry stands back.
 //   yield_please  the goroutine has had its slice: the owner, at its next entry, makes the word
 //              free again and lets others run. A claim that failed leaves this behind, because an
 //              owner that enters often might never be caught outside.
 //   taken      the processor has left this machine while its goroutine ran user code, or the
 //              machine has given it up itself. The owner, at its next entry, has to get another
-//              processor, or find that it has got it back, before it may go on (handoff.cpp).
+//              processor, or find that it has got it back, before it may go on (ownership.hpp).
 //   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
 //
 // What each event finds on the word, and does. Thieves, the monitor and resize come from outside;
@@ -53,7 +53,7 @@
 // Blocking, and the time that passes, leave the word as it is: so what those do who come
 // from outside has to be right for each. A claim fails while the owner is inside; then it is about
 // to see the word. A timer that is due, a loan and a resize are claims. A processor that was lent,
-// or that waits for a thread which does not come, is on no seat: handoff.cpp, idle.cpp.
+// or that waits for a thread which does not come, is on no seat: ownership.hpp.
 //
 // Invariants:
 //   I1  What the processor owns is touched only by its machine while inside == 1 and word was free
@@ -162,13 +162,7 @@ class basic_seat {
                                          std::memory_order_relaxed);
   }
 
-  // Claimer. Returns: false if the owner has accepted already; its answer is on the way.
-  bool withdraw(std::uint32_t thief) noexcept {
-    std::uint32_t expected = question_of(thief);
-    return word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
-  }
-
-  // Claimer, instead of withdraw(): turns the question into a claim.
+  // Claimer that has asked: turns the question into a claim.
   // Returns: accepted if the owner has answered after all, else as claim() does.
   enum class claimed : std::uint8_t { yes, no, accepted };
   claimed claim_after_asking(std::uint32_t thief, int turns) noexcept {

@@ -24,8 +24,8 @@ namespace {
 scheduler& sched = the_scheduler;
 
 // A goroutine that is bound to a thread takes its processor there and back again within
-// microseconds, if all it does is answer. A machine that has just given a processor away waits awake
-// for a moment, as long as that pays; waking a thread takes longer than the whole.
+// microseconds, if all it does is answer. A machine that has just given a processor away waits
+// awake for a moment, as long as that pays; waking a thread takes longer than the whole.
 constexpr std::int64_t spin_long_ns = 30'000;   // waking a core that sleeps takes half of it
 constexpr std::int64_t spin_short_ns = 15'000;  // after one that has not paid
 constexpr std::int64_t spin_pause = 256;        // turns to leave out after two
@@ -75,8 +75,8 @@ struct idle_sleep {
   std::int64_t until_ns = base::never;
 };
 
-// Puts the processor into the idle list, and decides who keeps time and who polls. Returns: false if
-// the machine has to look again instead.
+// Puts the processor into the idle list, and decides who keeps time and who polls. Returns: false
+// if the machine has to look again instead.
 bool lie_down(machine* m, idle_sleep& s) noexcept {
   processor* const p = s.p;
   const std::lock_guard hold(sched.lock);
@@ -120,8 +120,8 @@ bool sleep_as(machine* m, const idle_sleep& s, std::int64_t until_ns,
   return sleep_until(m, until_ns);
 }
 
-// Takes the processor out of the idle list again, unless somebody else has. Returns: false if it was
-// taken away for good: the machine is in the list of spare ones.
+// Takes the processor out of the idle list again, unless somebody else has. Returns: false if it
+// was taken away for good: the machine is in the list of spare ones.
 bool get_up(machine* m, const idle_sleep& s, bool token) noexcept {
   machine* keeper = nullptr;
   sched.lock.lock();
@@ -130,7 +130,7 @@ bool get_up(machine* m, const idle_sleep& s, bool token) noexcept {
     the_poller.leave();
   }
   if (!token && m->p == s.p && s.p->idle != processor::idleness::busy) {
-    remove_idle_locked(s.p);  // I2: nobody has taken it
+    remove_idle_locked(s.p);  // I1: nobody has taken it
     if (sched.keeper == m) sched.keeper = nullptr;
   } else if (m->is_spare) {
     WEFT_ASSERT(!token);
@@ -139,7 +139,7 @@ bool get_up(machine* m, const idle_sleep& s, bool token) noexcept {
   } else {
     if (!token) {
       sched.lock.unlock();
-      sleep(m);  // I2: the token is on its way
+      sleep(m);  // I1: the token is on its way
       sched.lock.lock();
     }
     if (sched.keeper == m) keeper = pass_timekeeping_locked();

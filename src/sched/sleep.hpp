@@ -15,10 +15,10 @@
 // progress, by a doze that ends, or by the producer, who sees that somebody listens.
 //
 // The machine sleeps together with its processor, so that it goes on where it was, on a warm core.
-// The processor may be taken from it while it sleeps, by a goroutine that comes back from a blocking
-// call; then the machine becomes a spare one (spare.hpp).
+// The processor may be taken from it while it sleeps, by a goroutine that comes back from a
+// blocking call; then the machine becomes a spare one (spare.hpp).
 //
-// I2  A machine that sleeps in sleep_idle is woken (its parker given a token) only by whoever took
+// I1  A machine that sleeps in sleep_idle is woken (its parker given a token) only by whoever took
 //     its processor out of the idle list on its behalf; so on a timeout it looks under the lock
 //     whether it is still listed, and if not, a token is coming and it waits for that.
 #pragma once

@@ -48,16 +48,16 @@ bool wait_as_spare(machine* m) noexcept {
     sched.lock.lock();
     const bool surplus = sched.spare.size() > spare_kept;
     sched.lock.unlock();
-    if (spin_for_token(m)) break;  // I4
+    if (spin_for_token(m)) break;  // I1
     if (!surplus) {
       sleep(m);
-      break;  // I4
+      break;  // I1
     }
-    if (sleep_until(m, base::now_ns() + spare_life_ns)) break;  // I4
+    if (sleep_until(m, base::now_ns() + spare_life_ns)) break;  // I1
     sched.lock.lock();
     if (!m->is_spare) {
       sched.lock.unlock();
-      sleep(m);  // I4: the token is on its way
+      sleep(m);  // I1: the token is on its way
       break;
     }
     if (sched.spare.size() > spare_kept) {

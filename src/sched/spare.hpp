@@ -3,7 +3,7 @@
 // A few are kept ready once a processor has had to change its thread: making one takes time, and
 // what it is needed for is often urgent. A surplus thread ends after five seconds.
 //
-// I4  A spare machine is in the list of spare ones; whoever takes it out gives it a processor and a
+// I1  A spare machine is in the list of spare ones; whoever takes it out gives it a processor and a
 //     token.
 #pragma once
 

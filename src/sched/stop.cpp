@@ -125,7 +125,7 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
     return;
   }
   machine* const m = this_machine();
-  if (m == nullptr || m->seat.inside_hint()) return;              // it stops by itself
+  if (m == nullptr || m->seat.inside_hint()) return;               // it stops by itself
   if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // another time
   const std::uintptr_t pc = base::interrupted_pc(ucontext);
   if (interrupts_libraries(pc)) {
@@ -371,7 +371,7 @@ void stop_machines(int status) noexcept {
   exiting_machine = self;
   freeze_goroutines();
   {
-    const std::lock_guard hold(sched.lock);  // a retake() that has not seen it is over
+    const std::lock_guard hold(sched.lock);  // no retake() is under way that has not seen it
   }
 
   struct sigaction action{};

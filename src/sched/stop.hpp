@@ -16,8 +16,8 @@ bool interrupts_libraries(std::uintptr_t pc) noexcept;
 // most a few milliseconds.
 void stop_machines(int status) noexcept;
 
-// From now on no goroutine runs any more: each machine but the caller's stops at its next entry into
-// the runtime, and nobody is paused.
+// From now on no goroutine runs any more: each machine but the caller's stops at its next entry
+// into the runtime, and nobody is paused.
 void freeze_goroutines() noexcept;
 
 }  // namespace weft::sched

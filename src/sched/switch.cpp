@@ -42,6 +42,60 @@ void end_shortage() noexcept {
   }
 }
 
+// What is left of a goroutine that has ended and whose stack is still in use.
+struct remains {
+  stack::extent* stack;
+  void* fiber = nullptr;  // TSan's
+};
+
+// `next` takes over the stack that it has been called on: nothing is switched.
+[[gnu::always_inline]] inline void begin_in_place(machine* m, goroutine* next,
+                                                  const remains& left) noexcept {
+  next->stack = left.stack;
+  next->how = mode::parked;
+  next->set_status(state::running);
+  m->g = next;
+#if WEFT_TSAN
+  next->fiber = sanitizer::create_fiber();
+  sanitizer::switch_to_fiber(next->fiber, sanitizer::fiber_sync::happens_before);
+  sanitizer::destroy_fiber(left.fiber);
+#endif
+}
+
+// Leaves the stack for `next`, or for the scheduler if that is null or cannot run from here.
+[[noreturn]] [[gnu::always_inline]] inline void leave_stack(machine* m, goroutine* next,
+                                                            const remains& left) noexcept {
+#if WEFT_TSAN
+  m->dead_fiber = left.fiber;
+#endif
+  processor* const p = m->p;
+  const bool is_default = left.stack->size_class == stack::default_class;
+  if (!is_default || (next != nullptr && !prepare_to_run(m, next))) [[unlikely]] {
+    // The scheduler buries the stack, or finds a way to run `next`, or both.
+    if (is_default) {
+      p->stacks.put(left.stack);
+    } else {
+      m->errand_stack = left.stack;
+    }
+    m->task = next != nullptr ? errand::run : errand::none;
+    m->errand_goroutine = next;
+    switch_to_scheduler(m, &m->discard, nullptr);
+    __builtin_unreachable();
+  }
+  // Still standing on it, but nobody can take it from the cache before the switch: inside until
+  // then.
+  p->stacks.put(left.stack);
+  end_shortage();
+  if (next == nullptr) {
+    switch_to_scheduler(m, &m->discard, nullptr);
+  } else {
+    arch::fp_control current;
+    current.capture();
+    switch_to(m, &m->discard, nullptr, current, next);
+  }
+  __builtin_unreachable();
+}
+
 // The goroutine that runs here has returned from its function or has been unwound. Returns only if
 // another fresh goroutine now owns this stack.
 void end_goroutine() {
@@ -53,7 +107,7 @@ void end_goroutine() {
 
   m = enter();
   processor* const p = m->p;
-  stack::extent* const s = g->stack;
+  remains left{.stack = g->stack};
   const bool was_bound = g->how == mode::bound;
   g->stack = nullptr;
   g->bound = nullptr;
@@ -61,62 +115,26 @@ void end_goroutine() {
   // relaxed: only the holder writes; num_goroutine reads a sum.
   p->ended.store(p->ended.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 #if WEFT_TSAN
-  void* const old_fiber = g->fiber;
+  left.fiber = g->fiber;
   g->fiber = nullptr;
 #endif
   p->records.put(g, the_scheduler.records);
 
   if (was_bound) {
     m->task = errand::end_bound;
-    m->errand_stack = s;
+    m->errand_stack = left.stack;
 #if WEFT_TSAN
-    m->dead_fiber = old_fiber;
+    m->dead_fiber = left.fiber;
 #endif
     switch_to_scheduler(m, &m->discard, nullptr);
     __builtin_unreachable();
   }
-
   goroutine* const next = pick(*p);
-  const bool is_default = s->size_class == stack::default_class;
-  if (next != nullptr && next->how == mode::fresh && is_default) {
-    next->stack = s;
-    next->how = mode::parked;
-    next->set_status(state::running);
-    m->g = next;
-#if WEFT_TSAN
-    next->fiber = sanitizer::create_fiber();
-    sanitizer::switch_to_fiber(next->fiber, sanitizer::fiber_sync::happens_before);
-    sanitizer::destroy_fiber(old_fiber);
-#endif
-    return;
+  if (next == nullptr || next->how != mode::fresh ||
+      left.stack->size_class != stack::default_class) {
+    leave_stack(m, next, left);
   }
-#if WEFT_TSAN
-  m->dead_fiber = old_fiber;
-#endif
-  if (!is_default || (next != nullptr && !prepare_to_run(m, next))) [[unlikely]] {
-    // The scheduler buries the stack, or finds a way to run `next`, or both.
-    if (is_default) {
-      p->stacks.put(s);
-    } else {
-      m->errand_stack = s;
-    }
-    m->task = next != nullptr ? errand::run : errand::none;
-    m->errand_goroutine = next;
-    switch_to_scheduler(m, &m->discard, nullptr);
-    __builtin_unreachable();
-  }
-  // Still standing on it, but nobody can take it from the cache before the switch: inside until
-  // then.
-  p->stacks.put(s);
-  end_shortage();
-  if (next == nullptr) {
-    switch_to_scheduler(m, &m->discard, nullptr);
-  } else {
-    arch::fp_control current;
-    current.capture();
-    switch_to(m, &m->discard, nullptr, current, next);
-  }
-  __builtin_unreachable();
+  begin_in_place(m, next, left);
 }
 
 // Runs the machine's goroutine, and each fresh one after it that takes over this stack.

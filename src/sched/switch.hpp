@@ -132,7 +132,7 @@ template <announce when = announce::if_needed>
 
 template <announce when>
 [[gnu::always_inline]] inline void switch_from_as(machine* m, goroutine* g,
-                                                goroutine* next) noexcept {
+                                                  goroutine* next) noexcept {
   save_thread_state(m, g);
   if (next != nullptr && !prepare_to_run(m, next)) [[unlikely]] {
     m->task = errand::run;
@@ -189,7 +189,7 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
 
 // Parks. Leaves `g`, which is in a queue, for `next`.
 [[gnu::always_inline]] inline void switch_from_queued(machine* m, goroutine* g,
-                                                goroutine* next) noexcept {
+                                                      goroutine* next) noexcept {
   work_made(m);
   if (g->how == mode::bound) [[unlikely]] {
     push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine

@@ -106,7 +106,7 @@ bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
 }
 
 goroutine* rob(processor& p, processor& victim, bool wants_next) noexcept {
-  machine* const owner = victim.holder.load(std::memory_order_acquire);
+  machine* const owner = victim.holder.load(std::memory_order_acquire);  // [OW1]
   if (owner == nullptr) return nullptr;
   const std::uint64_t picks = victim.picks.load(std::memory_order_relaxed);
   p.mailbox.size = 0;
@@ -129,8 +129,8 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
   processor& p = *m->p;
   sighting& seen = p.sightings[victim.index];
   const lane::look woken = victim.woken.look_hint();
-  const ring::look ready = victim.ready.look_hint();
-  const ring::look fresh = victim.fresh.look_hint();
+  const run_queue::look ready = victim.ready.look_hint();
+  const run_queue::look fresh = victim.fresh.look_hint();
   const bool next = victim.next.load(std::memory_order_relaxed) != nullptr;
   if (woken.size() + ready.size() + fresh.size() == 0 && !next) {
     seen.valid = false;

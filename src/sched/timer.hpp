@@ -10,7 +10,6 @@ class timer_heap;
 
 struct timer {
   void (*fire)(timer*) noexcept = nullptr;
-  void* argument = nullptr;
   bool (*wakes)(const timer*) noexcept = nullptr;  // whether anybody waits for it; null: yes
   std::int64_t when_ns = 0;                        // guarded by the heap's lock while armed
   std::int64_t period_ns = 0;  // immutable while armed; if not 0 it stays armed when it fires

@@ -213,7 +213,7 @@ void watch::report(sight& s, std::int64_t now) noexcept {
 }
 
 void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
-  machine* const m = p.holder.load(std::memory_order_acquire);
+  machine* const m = p.holder.load(std::memory_order_acquire);  // [OW1]
   // relaxed: hints, all of them; retake() makes sure.
   if (m == nullptr || m->is_asleep.load(std::memory_order_relaxed)) {
     s.who = nullptr;

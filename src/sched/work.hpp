@@ -1,5 +1,5 @@
-// work.hpp: where work waits: hints for those who look from outside, and how a processor's queues are
-// emptied.
+// work.hpp: where work waits: hints for those who look from outside, and how a processor's queues
+// are emptied.
 #pragma once
 
 #include "sched/processor.hpp"

@@ -36,7 +36,7 @@ struct state {
   platform_atomic<std::uint32_t> revoking{0};
   exclusive users{"the primitive"};
   var<int> uses{0, "uses"};
-  var<machine*> last{nullptr, "last"};  // two uses in a row make it privileged
+  var<machine*> last{nullptr, "last"};  // two uses in a row give it the bias
 
   state() {
     bias.name("bias");
@@ -56,7 +56,7 @@ struct state {
       const exclusive::stay here(users);
       uses.set(uses.get() + 1);
     }
-    // A machine with the bias does not take the lock.
+    // Whoever has the bias has not got it.
     if (d == defect::wipes_the_lock || bias.load(std::memory_order_relaxed) == nullptr)
       let_go(lock);
     if (m != nullptr) m->seat.leave();
@@ -65,9 +65,9 @@ struct state {
   void enter_and_lock(machine* m) {
     for (;;) {
       if (m != nullptr) (void)m->seat.enter();
-      machine* const privileged = bias.load(Platform::hot_load);
-      if (m != nullptr && privileged == m) return;
-      if (privileged == nullptr) {
+      machine* const biased = bias.load(Platform::hot_load);
+      if (m != nullptr && biased == m) return;
+      if (biased == nullptr) {
         take(lock);
         if (d == defect::no_second_look || bias.load(std::memory_order_acquire) == nullptr) {
           const bool again = last.get() == m && m != nullptr;
@@ -89,16 +89,16 @@ struct state {
 };
 
 struct cast {
-  int first = 0;   // uses by a machine that begins privileged
+  int first = 0;   // uses by a machine that begins with the bias
   int second = 0;  // by another machine
   int thread = 0;  // by a plain thread
-  bool privileged = true;
+  bool biased = true;
 };
 
 template <cast c, class Platform = platform, defect d = defect::none>
 void program(world& w) {
   auto s = std::make_shared<state<Platform, d>>();
-  if (c.privileged) s->bias.store(&s->machines[0], std::memory_order_relaxed);
+  if (c.biased) s->bias.store(&s->machines[0], std::memory_order_relaxed);
   w.thread("first", [s] {
     for (int i = 0; i < c.first; ++i) s->use(&s->machines[0]);
   });
@@ -121,22 +121,21 @@ TEST(bias, is_taken_by_another_machine) {
 TEST(bias, is_taken_by_a_thread) {
   expect_right({.preemptions = 4}, &program<cast{.first = 2, .thread = 1}>);
 }
-// The second one becomes privileged while the first one waits for the lock.
+// The second one gets the bias while the first one waits for the lock.
 TEST(bias, comes_up_again) {
   expect_right({.preemptions = 3}, &program<cast{.first = 1, .second = 3}>);
-  expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 2, .privileged = false}>);
+  expect_right({.preemptions = 3}, &program<cast{.first = 2, .second = 2, .biased = false}>);
 }
 TEST(bias, is_taken_by_two_at_once) {
   expect_right({.preemptions = 2}, &program<cast{.first = 1, .second = 1, .thread = 1}>);
 }
-// One becomes privileged while a second waits for the lock, and a third takes it away.
+// One gets the bias while a second waits for the lock, and a third takes it away.
 TEST(bias, begins_and_ends_while_somebody_waits_for_the_lock) {
   expect_right({.preemptions = 1},
-               &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}>);
+               &program<cast{.first = 3, .second = 1, .thread = 1, .biased = false}>);
   // The mistake below takes three preemptions: as far as there is time.
-  const result r =
-      explore({.preemptions = 3, .max_executions = 150'000},
-              &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}>);
+  const result r = explore({.preemptions = 3, .max_executions = 150'000},
+                           &program<cast{.first = 3, .second = 1, .thread = 1, .biased = false}>);
   EXPECT_TRUE(r.ok) << r.report;
 }
 TEST(bias, holds_without_membarrier) {
@@ -156,12 +155,13 @@ TEST(bias, a_revoker_that_does_not_wait_is_found) {
 }
 TEST(bias, an_owner_that_frees_anothers_lock_is_found) {
   expect_wrong({.preemptions = 3},
-               &program<cast{.first = 3, .second = 1, .thread = 1, .privileged = false}, platform,
+               &program<cast{.first = 3, .second = 1, .thread = 1, .biased = false}, platform,
                         defect::wipes_the_lock>);
 }
 TEST(bias, a_missing_second_look_is_found) {
-  expect_wrong({.preemptions = 3}, &program<cast{.first = 2, .second = 3, .privileged = false},
-                                            platform, defect::no_second_look>);
+  expect_wrong(
+      {.preemptions = 3},
+      &program<cast{.first = 2, .second = 3, .biased = false}, platform, defect::no_second_look>);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 /* handoff.pml: how a processor leaves a machine whose goroutine blocks or hogs it, and how that
-   goroutine comes back: src/sched/handoff.cpp, preempt.cpp and the parts of idle.cpp, machine.cpp
-   and switch.cpp they stand on. Checked exhaustively by tests/model/run_spin, which also sees each
+   goroutine comes back: src/sched/ownership.cpp, handoff.cpp, preempt.cpp and the parts of
+   machine_thread.cpp and switch.cpp they stand on. Checked exhaustively by tests/model/run_spin, which also sees each
    of the mutants below fail.
 
    Two processors, two goroutines, three machines (one to spare), the monitor and a plain thread
@@ -57,7 +57,7 @@ inline wake(m1) {
 #endif
 }
 
-/* idle.cpp, staff_locked; without a machine to spare it becomes idle. */
+/* ownership.cpp, staff_locked; without a machine to spare it becomes idle. */
 inline staff(p1) {
   if
   :: ANY_SPARE ->
@@ -98,7 +98,7 @@ inline return_loan(p1) {
   lender[p1] = NIL
 }
 
-/* handoff.cpp, pass_on_locked. */
+/* ownership.cpp, pass_on_locked. */
 inline pass_on(p1) {
   holder[p1] = NIL;
   if
@@ -119,7 +119,7 @@ inline look_for_others() {
   do
   :: ANY_IDLE && ANY_SPARE && (SOME(WOKEN) || SOME(SHARED)) -> AN_IDLE(f); idle[f] = 0; staff(f)
   :: ANY_IDLE && !ANY_SPARE && SOME(SHARED) ->
-     /* idle_without_thread_locked */
+     /* go_without_thread_locked */
      if
      :: place[0] == SHARED && paused[0] -> AN_IDLE(f); idle[f] = 0; grant(f, 0)
      :: place[1] == SHARED && paused[1] -> AN_IDLE(f); idle[f] = 0; grant(f, 1)
@@ -130,7 +130,7 @@ inline look_for_others() {
   f = 0; s = 0; h = 0
 }
 
-/* handoff.cpp, acquire_locked. */
+/* ownership.cpp, acquire_locked. */
 inline acquire(m1) {
   if
   :: returned[m1] -> returned[m1] = 0; got = 1
@@ -153,7 +153,7 @@ proctype machine(byte m) {
   byte back = 0;
   bit got = 0;
 
-  /* machine.cpp, find_work. */
+  /* machine_thread.cpp, find_work. */
 find_work:
   atomic {
     if
@@ -163,13 +163,13 @@ find_work:
        f = mp[m]; mp[m] = NIL; return_loan(f); f = 0; goto lie_down
     :: mp[m] != NIL && !SOME(WOKEN) && lender[mp[m]] == NIL && SOME(SHARED) -> ANY(g, SHARED)
     :: else ->
-       /* find.cpp, rob_returned: what is on the processor of one that has not noticed its return. */
+       /* theft.cpp, rob_returned: what is on the processor of one that has not noticed its return. */
        if
        :: holder[0] != NIL && returned[holder[0]] && mp[holder[0]] == 0 -> assert(!users[0])
        :: holder[1] != NIL && returned[holder[1]] && mp[holder[1]] == 1 -> assert(!users[1])
        :: else
        fi;
-       /* idle.cpp, sleep_idle; the processor alone, as anybody may take it. */
+       /* sleep.cpp, sleep_idle; the processor alone, as anybody may take it. */
        f = mp[m]; mp[m] = NIL; holder[f] = NIL; idle[f] = 1; f = 0; goto lie_down
     fi;
     if
@@ -236,7 +236,7 @@ handler:
 handler_settled:
   atomic {
     if
-    :: back == 1 -> /* blocking(f): release_processor */
+    :: back == 1 -> /* blocking(f): pass_on_own */
        back = 0;
        blocking[g] = 1;
 #ifndef BLOCKING_KEEPS_LOAN
@@ -364,7 +364,7 @@ done:
   od
 }
 
-/* A plain thread: park.cpp, ready; idle.cpp, inject. */
+/* A plain thread: park.cpp, ready; wake.cpp, inject. */
 proctype outside() {
   byte g = 0, f = 0, s = 0, h = 0;
 end:

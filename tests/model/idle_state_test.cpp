@@ -2,9 +2,9 @@
 // machines that go to sleep, within the bounds named at each test.
 //
 // idle_state is one word; what makes it a protocol is how it is used. So the machines here do what
-// work_made(), wake_one() and sleep_idle() in sched/idle.cpp and the loop in sched/machine.cpp do,
-// step by step, but for dozing and timers, which only add reasons to wake up. Change one with the
-// other.
+// work_made(), wake_one() and sleep_idle() in sched/wake.cpp and sched/sleep.cpp and the loop in
+// sched/machine_thread.cpp do, step by step, but for dozing and timers, which only add reasons to
+// wake up. Change one with the other.
 #include "sched/idle_state.hpp"
 
 #include "base/sanitizer.hpp"

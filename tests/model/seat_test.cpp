@@ -1,8 +1,8 @@
 // seat_test.cpp: sched/seat.hpp on every interleaving of an owner and its claimers, with store
 // buffers, within the bounds named at each test.
 //
-// The owner behaves as enter_slow() in sched/switch.cpp and give_up_seat() in sched/handoff.cpp do,
-// the thief as rob(), the detacher as retake() and the monitor as watch::preempt(); what a
+// The owner behaves as enter_slow() in sched/enter.cpp and give_up_seat() in sched/handoff.cpp do,
+// the thief as rob(), the detacher as retake() and the monitor as watch::end_slice(); what a
 // processor owns is a `var` each of them reads and writes. (Who holds which processor otherwise is
 // the matter of handoff.pml.)
 #include "sched/seat.hpp"
@@ -220,13 +220,21 @@ struct machine {
     return detach(turns);
   }
 
-  // Claimer: asks for work; withdraws the question if no answer comes.
+  // Claimer: asks for work; takes the question back, by a claim, if no answer comes.
   int beg() {
     mailbox.set(0);
     delivered.store(0, relaxed);
     if (!seat.ask(7)) return 0;
     if (delivered.load(acquire) == 0) {
-      if (seat.withdraw(7)) return 0;
+      switch (seat.claim_after_asking(7, 1)) {
+        case seat_type::claimed::yes:
+          seat.release();
+          return 0;
+        case seat_type::claimed::no:
+          return 0;
+        case seat_type::claimed::accepted:
+          break;
+      }
       while (delivered.load(acquire) == 0) Platform::pause();
     }
     return mailbox.get();
@@ -334,7 +342,7 @@ void owner_and_detacher(world& w) {
   w.at_end([m] { check(!m->seat.inside_hint(), "the owner is still inside"); });
 }
 
-// A question is answered once, or withdrawn, or becomes a claim; whatever happens, each piece of
+// A question is answered once, or becomes a claim; whatever happens, each piece of
 // work is in one place.
 template <class Platform, int stays, int turns>
 void owner_and_thief(world& w) {
@@ -345,7 +353,7 @@ void owner_and_thief(world& w) {
   s.at_end([](auto& m) { m.check_work(); });
 }
 
-// As above, with a thief that withdraws, asks again, and meets a claimer.
+// The same with a thief that takes its question back, asks again, and meets a claimer.
 template <class Platform>
 void owner_beggar_and_claimer(world& w) {
   scene<Platform> s(w);
@@ -557,7 +565,7 @@ TYPED_TEST(seat, stays_shut_once_it_is_stopped) {
 //
 // What no platform can break was broken by hand, in copies of seat.hpp, and noticed as well:
 // settle() that does not leave while it waits, or a failed claim that leaves `pending` (livelock);
-// accept() or withdraw() by a store (work was lost); a claim by a load and a store, or enter() that
+// accept() by a store (work was lost); a claim by a load and a store, or enter() that
 // loads before it stores, or settle() that takes pending for free (both inside, or a race);
 // claim_after_asking() without the barrier (both inside); reclaim() left out (taken for ever);
 // ask() or accept() relaxed (a race for the mailbox); claims ended by a store (opened again after

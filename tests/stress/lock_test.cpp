@@ -78,7 +78,7 @@ TEST_F(locks, a_mutex_has_one_holder) {
           m.unlock();
           held.fetch_add(1, std::memory_order_relaxed);
         }
-        // Long enough to become privileged.
+        // Long enough to get the bias.
         for (int i = 0; i < static_cast<int>(random.below(3'000)); ++i) {
           const std::lock_guard hold(m);
           ++inside;

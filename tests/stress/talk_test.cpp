@@ -112,7 +112,7 @@ TEST_F(talk, every_value_arrives_once_and_in_order) {
   });
 }
 
-// Long use on one machine gives it the bias (sched/bias.hpp); then another machine comes.
+// Long turns on one machine give it the bias (sched/bias.hpp); then somebody else comes.
 TEST_F(talk, channels_wander_between_machines) {
   on_all_processors([](base::random& random) {
     const chan<std::uint64_t> values(1'000);

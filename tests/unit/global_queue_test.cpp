@@ -1,5 +1,5 @@
-// global_queue_test.cpp: the global queues and the overflow, with their counts, and the list they are made
-// of.
+// global_queue_test.cpp: the global queues and the overflow, with their counts, and the list they
+// are made of.
 #include "sched/global_queue.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// ring.hpp: the goroutines one processor runs next: a ring of 256, pushed at the back.
+// run_queue.hpp: the goroutines one processor runs next: 256 places in a ring, pushed at the back.
 //
 // A processor has two. Goroutines that were woken or have yielded go into `ready` and leave it at
 // the front: first come, first served. Goroutines that have never run go into `fresh` and leave it
@@ -26,7 +26,7 @@
 
 namespace weft::sched {
 
-class ring {
+class run_queue {
  public:
   static constexpr std::uint64_t capacity = 256;
 
@@ -104,7 +104,7 @@ class ring {
     if (back - n == load(front_)) store(epoch_, load(epoch_) + 1);
   }
 
-  // The goroutine that pop_back would return, or null: to warm its record.
+  // The goroutines that pop_back and pop_front would return, or null.
   goroutine* peek_back() const noexcept {
     return empty() ? nullptr : slots_[(load(back_) - 1) % capacity];
   }

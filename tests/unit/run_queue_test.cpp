@@ -1,5 +1,5 @@
 // ring_test.cpp: the two ends of a processor's queue, and what a thief may conclude from outside.
-#include "sched/ring.hpp"
+#include "sched/run_queue.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,42 +12,42 @@
 namespace {
 
 using weft::sched::goroutine;
-using weft::sched::ring;
+using weft::sched::run_queue;
 
-std::array<goroutine, ring::capacity + 1> records;
+std::array<goroutine, run_queue::capacity + 1> records;
 
 // Woken goroutines are served in the order in which they came.
-TEST(ring, front_is_first_in_first_out) {
-  const auto r = std::make_unique<ring>();
+TEST(run_queue, front_is_first_in_first_out) {
+  const auto r = std::make_unique<run_queue>();
   for (std::size_t i = 0; i < 5; ++i) r->push_back(&records[i]);
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(r->pop_front(), &records[i]);
   EXPECT_EQ(r->pop_front(), nullptr);
 }
 
 // Fresh ones are taken newest first by their processor.
-TEST(ring, back_is_last_in_first_out) {
-  const auto r = std::make_unique<ring>();
+TEST(run_queue, back_is_last_in_first_out) {
+  const auto r = std::make_unique<run_queue>();
   for (std::size_t i = 0; i < 5; ++i) r->push_back(&records[i]);
   for (std::size_t i = 5; i > 0; --i) EXPECT_EQ(r->pop_back(), &records[i - 1]);
   EXPECT_EQ(r->pop_back(), nullptr);
 }
 
 // All 256 places can be used, and the 257th is the caller's business.
-TEST(ring, holds_exactly_its_capacity) {
-  const auto r = std::make_unique<ring>();
-  for (std::size_t i = 0; i < ring::capacity; ++i) {
+TEST(run_queue, holds_exactly_its_capacity) {
+  const auto r = std::make_unique<run_queue>();
+  for (std::size_t i = 0; i < run_queue::capacity; ++i) {
     EXPECT_FALSE(r->full());
     r->push_back(&records[i]);
   }
   EXPECT_TRUE(r->full());
-  EXPECT_EQ(r->size(), ring::capacity);
-  for (std::size_t i = 0; i < ring::capacity; ++i) EXPECT_EQ(r->pop_front(), &records[i]);
+  EXPECT_EQ(r->size(), run_queue::capacity);
+  for (std::size_t i = 0; i < run_queue::capacity; ++i) EXPECT_EQ(r->pop_front(), &records[i]);
   EXPECT_TRUE(r->empty());
 }
 
 // Peeking changes nothing and agrees with popping.
-TEST(ring, peeks_at_what_would_be_popped) {
-  const auto r = std::make_unique<ring>();
+TEST(run_queue, peeks_at_what_would_be_popped) {
+  const auto r = std::make_unique<run_queue>();
   EXPECT_EQ(r->peek_back(), nullptr);
   EXPECT_EQ(r->peek_front(), nullptr);
   r->push_back(&records[0]);
@@ -58,19 +58,19 @@ TEST(ring, peeks_at_what_would_be_popped) {
 }
 
 // A thief that sees the same front and epoch twice concludes that the same goroutine has waited all
-// the while (I3). If the ring was empty in between, the epoch must differ.
-TEST(ring, the_epoch_tells_that_it_was_empty_in_between) {
-  const auto r = std::make_unique<ring>();
+// the while (I3). If the run_queue was empty in between, the epoch must differ.
+TEST(run_queue, the_epoch_tells_that_it_was_empty_in_between) {
+  const auto r = std::make_unique<run_queue>();
   r->push_back(&records[0]);
-  const ring::look before = r->look_hint();
+  const run_queue::look before = r->look_hint();
   r->pop_back();  // front does not move when the back is popped
   r->push_back(&records[1]);
-  const ring::look after = r->look_hint();
+  const run_queue::look after = r->look_hint();
   EXPECT_EQ(before.front, after.front);
   EXPECT_NE(before.epoch, after.epoch);
 
   r->push_back(&records[2]);
-  const ring::look two = r->look_hint();
+  const run_queue::look two = r->look_hint();
   r->pop_back();
   EXPECT_EQ(r->look_hint().epoch, two.epoch) << "it was never empty";
   r->pop_front();
@@ -78,14 +78,14 @@ TEST(ring, the_epoch_tells_that_it_was_empty_in_between) {
 }
 
 // A look taken while the owner works may be torn; it must never show a size of billions.
-TEST(ring, a_torn_look_is_not_huge) {
-  constexpr ring::look torn{.front = 10, .back = 9, .epoch = 0};
+TEST(run_queue, a_torn_look_is_not_huge) {
+  constexpr run_queue::look torn{.front = 10, .back = 9, .epoch = 0};
   EXPECT_EQ(torn.size(), 0u);
 }
 
-// A full ring lets its newest half overflow, in order: what was queued first runs first.
-TEST(ring, gives_its_newest_in_order) {
-  const auto r = std::make_unique<ring>();
+// A full run_queue lets its newest half overflow, in order: what was queued first runs first.
+TEST(run_queue, gives_its_newest_in_order) {
+  const auto r = std::make_unique<run_queue>();
   for (std::size_t i = 0; i < 6; ++i) r->push_back(&records[i]);
   weft::sched::goroutine_list out;
   r->take_newest(4, out);
@@ -97,9 +97,9 @@ TEST(ring, gives_its_newest_in_order) {
   EXPECT_NE(r->look_hint().epoch, epoch);
 }
 
-// Many steps at random against a deque, through many turns of the ring.
-TEST(ring, behaves_as_a_deque) {
-  const auto r = std::make_unique<ring>();
+// Many steps at random against a deque, through many turns of the run_queue.
+TEST(run_queue, behaves_as_a_deque) {
+  const auto r = std::make_unique<run_queue>();
   std::deque<goroutine*> model;
   std::mt19937 random(1);
   for (int step = 0; step < 200'000; ++step) {
