@@ -98,7 +98,7 @@ TEST_F(monitor, costs_a_loaded_server_a_hundredth_at_most) {
   if (test::slow_build) GTEST_SKIP() << "measures time";
   auto l = net::listen("tcp", "127.0.0.1:0");
   ASSERT_TRUE(l);
-  const std::string to = l->addr().to_string();
+  const std::string to = l->local_address().to_string();
   std::atomic<bool> over{false};              // relaxed: nothing else is passed along
   std::atomic<std::uint64_t> round_trips{0};  // relaxed: a statistic
   double monitor_cores = 0;

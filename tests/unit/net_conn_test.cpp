@@ -850,7 +850,7 @@ void be_crowded(int connections) {
   });
   for (int i = 0; i < connections; ++i) {
     all.go([&] {
-      auto c = net::dial("tcp", l.addr().to_string());
+      auto c = net::dial("tcp", l.local_address().to_string());
       EXPECT_TRUE(c) << c.error().message();
       std::vector<char> buffer(4096);
       if (c) {
