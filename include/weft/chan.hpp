@@ -111,6 +111,15 @@ class outgoing {
       return c->send(element_);
     }
   }
+  chan_outcome try_send_to(chan_core* c) {
+    if constexpr (sizeof element_ == chan_word) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, element_, sizeof word);
+      return c->try_send_word(word);
+    } else {
+      return c->try_send(element_);
+    }
+  }
   void sent() noexcept {
     if constexpr (!element_type::is_inline) element_type::put_box(element_, nullptr);
   }
@@ -156,6 +165,16 @@ class incoming {
       return r.outcome;
     } else {
       return c->receive(element_);
+    }
+  }
+
+  chan_outcome try_receive_from(chan_core* c) {
+    if constexpr (sizeof element_ == chan_word) {
+      const chan_word_received r = c->try_receive_word();
+      std::memcpy(element_, &r.word, sizeof r.word);
+      return r.outcome;
+    } else {
+      return c->try_receive(element_);
     }
   }
 

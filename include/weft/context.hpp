@@ -227,32 +227,56 @@ template <class Rep, class Period>
 
 }  // namespace this_goroutine
 
+// Both try first, and only then give the context a hand in the wait: most often there is no wait.
 template <class T>
 template <class U>
 std::error_code detail::chan_handle<T>::do_send(const context& c, U&& value) const {
-  if (ref_.get() != nullptr && ref_.get()->is_closed_now()) throw_closed_send();
-  if (c.err()) return c.err();
-  const receiver<std::monostate> done = c.done();
-  using source = lent_value<std::remove_reference_t<U>>;
-  send_case<T, source, no_handler> sending(*this, source{std::addressof(value)}, {});
-  const std::size_t taken = select(std::move(sending), recv(done));
-  return taken == 1 ? c.err() : std::error_code();
+  chan_core* const to = ref_.get();
+  if (to != nullptr && to->is_closed_now()) throw_closed_send();
+  const chan_core* const done = done_of(c);
+  if (done != nullptr && done->is_closed_now()) return c.err();
+  if (to == nullptr) return wait_for_end(c, wait_reason::chan_send_nil);
+  outgoing<T> out(std::forward<U>(value));
+  chan_outcome outcome = chan_outcome::would_wait;
+  if (done == nullptr) {
+    outcome = out.send_to(to);
+  } else {
+    if (to->could_send()) outcome = out.try_send_to(to);
+    if (outcome == chan_outcome::would_wait) {
+      context_interruption interruption(c);
+      outcome = to->send_within(out.element(), patience(interruption));
+    }
+  }
+  if (outcome == chan_outcome::done) {
+    out.sent();
+    return {};
+  }
+  if constexpr (!std::is_const_v<std::remove_reference_t<U>>) out.return_to(value);
+  if (outcome == chan_outcome::closed) throw_closed_send();
+  return c.err();
 }
 
 template <class T>
 expected<T> detail::chan_handle<T>::do_recv(const context& c) const {
-  if (c.err()) return std::unexpected(c.err());
-  const receiver<std::monostate> done = c.done();
-  expected<T> result = std::unexpected(make_error_code(errc::closed));
-  const std::size_t taken = select(
-      detail::receive_case<T, std::function<void(std::optional<T>)>>(*this,
-                                                                     [&result](std::optional<T> v) {
-                                                                       if (v)
-                                                                         result = std::move(*v);
-                                                                     }),
-      recv(done));
-  if (taken == 1) return std::unexpected(c.err());
-  return result;
+  chan_core* const from = ref_.get();
+  const chan_core* const done = done_of(c);
+  if (done != nullptr && done->is_closed_now()) return std::unexpected(c.err());
+  if (from == nullptr) return std::unexpected(wait_for_end(c, wait_reason::chan_receive_nil));
+  incoming<T> in;
+  chan_outcome outcome = chan_outcome::would_wait;
+  if (done == nullptr) {
+    outcome = in.receive_from(from);
+  } else {
+    if (from->could_receive()) outcome = in.try_receive_from(from);
+    if (outcome == chan_outcome::would_wait) {
+      context_interruption interruption(c);
+      outcome = from->receive_within(in.element(), patience(interruption));
+    }
+  }
+  if (outcome == chan_outcome::done) {
+    return in.take(from, [](T&& value) { return expected<T>(std::in_place, std::move(value)); });
+  }
+  return std::unexpected(outcome == chan_outcome::closed ? make_error_code(errc::closed) : c.err());
 }
 
 }  // namespace weft

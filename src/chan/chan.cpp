@@ -118,12 +118,22 @@ void chan_core::lock_slow() noexcept {
 
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   uses_in_a_row_ = 0;
-  if (m == nullptr || has_forgone_bias()) return;
+  if (m == nullptr || has_forgone_bias() || may_somebody_give_up_locked()) return;
   // It will have to use it for longer next time.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
   bias_.store(m, std::memory_order_relaxed);  // I4
   lock_.store(0, std::memory_order_release);  // [N1] from here on it does without
+}
+
+// Looked at once in hundreds of uses.
+bool chan_core::may_somebody_give_up_locked() const noexcept {
+  for (const chan_queue* const q : {&receivers_, &senders_}) {
+    for (const chan_waiter* w = q->head; w != nullptr; w = w->next) {
+      if (w->set == nullptr && w->index == chan_waiter::may_give_up) return true;
+    }
+  }
+  return false;
 }
 
 [[gnu::always_inline]] inline bool chan_core::lock_here(sched::machine* m) noexcept {
@@ -300,6 +310,135 @@ chan_word_received chan_core::receive_word() {
   return {word, outcome};
 }
 
+// ---- Until a limit ----
+
+namespace {
+
+// The waiter, and where it is.
+struct patient_waiter : chan_waiter {
+  chan_core* of = nullptr;
+  bool sends = false;
+};
+
+}  // namespace
+
+// Called by what ends the wait, inside the runtime. Returns: whether the waiter was still there.
+bool chan_core::give_up(void* argument) noexcept {
+  auto* const w = static_cast<patient_waiter*>(argument);
+  chan_core* const c = w->of;
+  c->lock();
+  const bool was_queued = w->queued;
+  if (was_queued) c->remove_locked(w->sends ? side::senders : side::receivers, w);
+  // Not unlock(): if the waiter was gone a machine may be privileged by now (I6), but the lock is
+  // held here all the same.
+  c->lock_.store(0, std::memory_order_release);  // [N1]
+  return was_queued;
+}
+
+template <chan_core::side as>
+chan_outcome chan_core::perform_within(void* element, patience limit) {
+  if (sched::this_machine() == nullptr) {
+    observe(touch::release, this, as == side::senders ? "send" : "receive");
+  }
+  for (;;) {
+    sched::machine* const m = enter_and_lock();
+    chan_waiter* served = nullptr;
+    const chan_outcome outcome = perform_locked(as, element, served);
+    if (outcome != chan_outcome::would_wait) {
+      unlock();
+      if (served != nullptr) ready_inside(served->who);
+      if (m != nullptr) sched::leave(m);
+      observe(touch::acquire, this);
+      return outcome;
+    }
+    if (!is_biased()) break;
+    sched::leave(m);            // it is the privileged one
+    sched::revoke_bias(bias_);  // I6
+  }
+  patient_waiter self;
+  self.element = element;
+  self.index = chan_waiter::may_give_up;
+  self.of = this;
+  self.sends = as == side::senders;
+  self.who =
+      prepare_park_inside(as == side::senders ? wait_reason::chan_send : wait_reason::chan_receive);
+  push_locked(as, &self);
+  unlock();
+  const bool was_taken = limit.park<seam>(self.who, &give_up, &self);
+  observe(touch::acquire, this);
+  if (!was_taken) return chan_outcome::would_wait;
+  return self.done ? chan_outcome::done : chan_outcome::closed;
+}
+
+chan_outcome chan_core::send_within(void* element, patience limit) {
+  return perform_within<side::senders>(element, limit);
+}
+chan_outcome chan_core::receive_within(void* element, patience limit) {
+  return perform_within<side::receivers>(element, limit);
+}
+
+// ---- Without waiting ----
+
+// The ways of one word, as send_word and receive_word.
+chan_outcome chan_core::try_send_word(std::uint64_t word) {
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
+    return try_send_word_slow(word);
+  if (!lock_here(m)) [[unlikely]]
+    return try_send_word_slow(word);
+  if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_)
+    return try_send_word_here(m, word);
+  push_ring_locked<true>(&word);
+  unlock();
+  sched::leave(m);
+  return chan_outcome::done;
+}
+
+chan_word_received chan_core::try_receive_word() {
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
+    return try_receive_word_slow();
+  if (!lock_here(m)) [[unlikely]]
+    return try_receive_word_slow();
+  if ((flags() & (has_senders | has_returned)) != 0 || count() == 0)
+    return try_receive_word_here(m);
+  std::uint64_t word = 0;
+  pop_ring_locked<true>(&word);
+  unlock();
+  sched::leave(m);
+  return {word, chan_outcome::done};
+}
+
+[[gnu::noinline]] chan_outcome chan_core::try_send_word_here(sched::machine* m,
+                                                             std::uint64_t word) {
+  chan_waiter* served = nullptr;
+  const chan_outcome outcome = send_locked<true>(&word, served);
+  unlock();
+  if (served != nullptr) sched::ready_on(m, served->who);
+  sched::leave(m);
+  return outcome;
+}
+[[gnu::noinline]] chan_word_received chan_core::try_receive_word_here(sched::machine* m) {
+  std::uint64_t word = 0;
+  chan_waiter* served = nullptr;
+  const chan_outcome outcome = receive_locked<true>(&word, served);
+  unlock();
+  if (served != nullptr) sched::ready_on(m, served->who);
+  sched::leave(m);
+  return {word, outcome};
+}
+
+[[gnu::noinline, gnu::cold]] chan_outcome chan_core::try_send_word_slow(std::uint64_t word) {
+  if (sched::this_machine() == nullptr) observe(touch::release, this, "try_send");
+  return perform_entered(side::senders, &word);
+}
+[[gnu::noinline, gnu::cold]] chan_word_received chan_core::try_receive_word_slow() {
+  if (sched::this_machine() == nullptr) observe(touch::release, this, "try_recv");
+  std::uint64_t word = 0;
+  const chan_outcome outcome = perform_entered(side::receivers, &word);
+  return {word, outcome};
+}
+
 chan_outcome chan_core::try_send(void* element) {
   observe(touch::release, this, "try_send");
   return could_send() ? perform_now(side::senders, element) : chan_outcome::would_wait;
@@ -312,6 +451,11 @@ chan_outcome chan_core::try_receive(void* element) {
 
 chan_outcome chan_core::perform_now(side as, void* element) {
   if (const sched::machine* const here = sched::this_machine()) sched::expect_outside(here);
+  return perform_entered(as, element);
+}
+
+// A fast path may have entered.
+chan_outcome chan_core::perform_entered(side as, void* element) {
   sched::machine* const m = enter_and_lock();
   const chan_outcome outcome = perform_and_unlock(as, element);
   if (m != nullptr) sched::leave(m);

@@ -178,6 +178,7 @@ class context_core final : public chan_owner {
   // Require: it has ended.
   errc error() const noexcept { return err_; }
   std::exception_ptr cause() const { return cause_; }
+  const chan_core* done_channel() const noexcept { return done_; }
   // Returns: done, with a handle on it.
   chan_ref done() noexcept {
     if (done_->retain()) retain();
@@ -697,6 +698,18 @@ bool unwatch_context(void* handle) {
 }
 
 std::error_code error_of(const context& c) noexcept { return c.err(); }
+
+const chan_core* done_of(const context& c) noexcept {
+  context_core* const core = context_core::cancellable_from(c.ref().get());
+  return core != nullptr ? core->done_channel() : nullptr;
+}
+
+std::error_code wait_for_end(const context& c, wait_reason reason) {
+  const receiver<std::monostate> done = c.done();
+  if (!done) wait_for_ever(reason);
+  (void)done.recv();
+  return c.err();
+}
 
 context_interruption::context_interruption(const context& c) noexcept
     : basic_interruption(context_core::cancellable_from(c.ref().get())),

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -776,6 +777,156 @@ TEST(context, operations_that_succeed_do_not_mind_it) {
     cancel();
     EXPECT_EQ(weft::this_goroutine::sleep_for(c, 1s), errc::canceled);
   });
+}
+
+// The hand-over and the end of either context may meet: the value is on one side then, never on
+// both or neither.
+TEST(context, a_value_is_delivered_or_kept_whatever_ends_first) {
+  for (const std::size_t filled : {0u, 1u}) {
+    explore({.runs = weft::test::runs(3'000)}, [filled] {
+      auto [of_sender, cancel_sender] = with_cancel(context::background());
+      auto [of_receiver, cancel_receiver] = with_cancel(context::background());
+      const weft::chan<std::unique_ptr<int>> channel(filled);
+      for (std::size_t i = 0; i < filled; ++i) channel.send(std::make_unique<int>(0));
+      auto mine = std::make_unique<int>(5);
+      std::size_t sent = filled;
+      std::size_t received = 0;
+      weft::wait_group all;
+      all.go([&, c = of_sender] {
+        if (!channel.send(c, std::move(mine))) ++sent;
+      });
+      all.go([&, c = of_receiver] {
+        if (channel.recv(c)) ++received;
+      });
+      all.go([cancel = cancel_sender] { cancel(); });
+      all.go([cancel = cancel_receiver] { cancel(); });
+      all.wait();
+      EXPECT_EQ(mine == nullptr, sent > filled);
+      while (channel.try_recv()) ++received;
+      EXPECT_EQ(sent, received);
+    });
+  }
+}
+
+// What cannot be assigned can be received, and what cannot be moved just now is not lost.
+TEST(context, a_receive_needs_no_more_of_a_value_than_that_it_can_be_moved) {
+  static bool fails = false;
+  struct fragile {
+    explicit fragile(int n) : value(n) {}
+    fragile(fragile&& other) : value(other.value) {
+      if (fails) throw std::runtime_error("not now");
+    }
+    fragile& operator=(fragile&&) = delete;
+    const int value;
+  };
+  auto [c, cancel] = with_cancel(context::background());
+  const weft::chan<fragile> channel(1);
+  channel.send(fragile(7));
+  fails = true;
+  EXPECT_THROW((void)channel.recv(c), std::runtime_error);
+  fails = false;
+  EXPECT_EQ(channel.recv(c)->value, 7);
+  EXPECT_FALSE(channel.send(c, fragile(8)));
+  EXPECT_EQ(channel.recv(c)->value, 8);
+  cancel();
+  EXPECT_EQ(channel.recv(c).error(), errc::canceled);
+}
+
+// One wait with a context would else make every later use of the channel dearer.
+TEST(context, a_wait_with_a_context_does_not_end_a_channels_privilege_for_good) {
+  const int before = weft::max_procs(1);
+  weft::run([] {
+    auto [c, cancel] = with_cancel(context::background());
+    const weft::chan<int> channel(4);
+    for (int round = 0; round < 5; ++round) {
+      for (int i = 0; i < 1'000; ++i) {
+        channel.send(i);
+        EXPECT_EQ(channel.recv(), i);
+      }
+      weft::wait_group all;
+      all.go([&, c = c] { EXPECT_EQ(channel.recv(c), 5); });
+      all.go([&] {
+        // A few hundred uses while the other one waits.
+        for (int i = 0; i < 500; ++i) EXPECT_FALSE(channel.try_recv());
+        channel.send(5);
+      });
+      all.wait();
+    }
+    EXPECT_FALSE(channel.core()->has_forgone_bias());
+    EXPECT_EQ(channel.size(), 0u);
+    // A select's channel is that for good.
+    EXPECT_EQ(weft::select(weft::recv(channel), weft::otherwise()), 1u);
+    EXPECT_TRUE(channel.core()->has_forgone_bias());
+  });
+  weft::max_procs(before);
+}
+
+// The same as above on real processors, where one takes a waiter out of its queue while the other
+// one's context ends, and channels are privileged in between.
+TEST(context, on_real_processors_nothing_is_lost_between_channels_and_contexts) {
+  const int before = weft::max_procs(4);
+  weft::run([] {
+    constexpr int values = weft::test::scaled(4'000, 500);
+    for (const std::size_t capacity : {0u, 1u, 3u}) {
+      const weft::chan<std::string> channel(capacity);
+      std::atomic<int> received{0};
+      std::atomic<int> given_up{0};
+      const auto soon = [n = std::make_shared<std::atomic<int>>(0)] {
+        // relaxed: any mixture of times will do.
+        const int turn = n->fetch_add(1, std::memory_order_relaxed);
+        return with_timeout(context::background(), std::chrono::microseconds(turn % 7 * 10));
+      };
+      const auto send_all = [&] {
+        for (int i = 0; i < values; ++i) {
+          std::string text = "a value that is long enough for a box of its own";
+          for (;;) {
+            auto [c, cancel] = soon();
+            const std::error_code e = channel.send(c, std::move(text));
+            cancel();
+            if (!e) break;
+            EXPECT_EQ(e, std::errc::timed_out);
+            EXPECT_EQ(text.size(), 48u) << "it was not sent, so it is here";
+            given_up.fetch_add(1, std::memory_order_relaxed);
+          }
+        }
+      };
+      const auto receive_all = [&] {
+        for (;;) {
+          auto [c, cancel] = soon();
+          const auto text = channel.recv(c);
+          cancel();
+          if (text) {
+            EXPECT_EQ(text->size(), 48u);
+            received.fetch_add(1, std::memory_order_relaxed);
+          } else if (text.error() == errc::closed) {
+            return;
+          } else {
+            given_up.fetch_add(1, std::memory_order_relaxed);
+          }
+        }
+      };
+      weft::wait_group senders;
+      weft::wait_group receivers;
+      for (int i = 0; i < 3; ++i) senders.go(send_all);
+      for (int i = 0; i < 3; ++i) receivers.go(receive_all);
+      receivers.go([&] {
+        for (const std::string& text : channel) {
+          EXPECT_EQ(text.size(), 48u);
+          received.fetch_add(1, std::memory_order_relaxed);
+        }
+      });
+      std::thread thread([&] {
+        for (int i = 0; i < values; ++i) channel.send(std::string(48, 'x'));
+      });
+      senders.wait();
+      weft::blocking([&] { thread.join(); });
+      channel.close();
+      receivers.wait();
+      EXPECT_EQ(received.load(), 4 * values);
+      EXPECT_GT(given_up.load(), 0);
+    }
+  });
+  weft::max_procs(before);
 }
 
 TEST(context, on_real_processors_a_wide_tree_is_cancelled) {

@@ -30,6 +30,11 @@
 //   I4  bias_ names a machine only if nobody holds the lock; whoever has got the lock looks again.
 //   I5  count_ is 0 only while the ring is empty, and flags_ says that no sender waits only while
 //       that is so or count_ is not 0: also in the middle of an operation, for the hints.
+//   I6  While a waiter is queued that a context may take out (give_up), bias_ names no machine:
+//       whoever cancels is inside the runtime, and could not wait for a privileged machine. Such a
+//       waiter takes the privilege away before it enters the queue, and no machine gets it while
+//       the waiter is there. give_up looks at `queued` under the lock: if the waiter is still
+//       queued, the lock excludes everybody; if not, it was taken out under the lock, before.
 // A channel that was made in a test's simulation says so in bias_, too, for ever: so nobody outside
 // takes a fast path, and the others look.
 //
@@ -48,6 +53,7 @@
 
 #include <weft/detail/config.hpp>
 #include <weft/detail/park.hpp>
+#include <weft/detail/patience.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -86,9 +92,11 @@ struct chan_waiter {
   goroutine* who = nullptr;
   void* element = nullptr;  // what it sends, or where to put what it receives
   wait_set* set = nullptr;  // null: it waits for this channel alone
-  std::uint32_t index = 0;  // of the case in its select
+  std::uint32_t index = 0;  // of the case in its select; without one: may_give_up, or 0
   bool queued = false;      // I2
   bool done = false;        // written by whoever takes it: false if the channel was closed
+
+  static constexpr std::uint32_t may_give_up = 1;  // I6
 };
 
 struct chan_queue {
@@ -168,8 +176,14 @@ class WEFT_API chan_core {
   // The same for elements of one word, which most are. Requires: those of this channel are.
   chan_outcome send_word(std::uint64_t word);
   chan_word_received receive_word();
+  // Like send and receive, until the limit: would_wait then, and the element has not been touched.
+  chan_outcome send_within(void* element, patience limit);
+  chan_outcome receive_within(void* element, patience limit);
   chan_outcome try_send(void* element);
   chan_outcome try_receive(void* element);
+  // For elements of one word.
+  chan_outcome try_send_word(std::uint64_t word);
+  chan_word_received try_receive_word();
   // try_send for a caller that is inside the runtime: a timer.
   chan_outcome offer_inside(void* element) noexcept;
   // Drops an element, for the same. Returns: false if there was none.
@@ -222,6 +236,11 @@ class WEFT_API chan_core {
   // Enters and gets either, whatever it takes. Returns: the machine, or null on a plain thread.
   // Throws: std::logic_error, outside, if it was made in a simulation and this is none.
   sched::machine* enter_and_lock();
+  // Whether some machine is privileged, or being deprived.
+  bool is_biased() const noexcept {
+    return (reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) &
+            ~in_simulation) != 0;
+  }
   bool is_simulated() const noexcept {
     return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
   }
@@ -229,8 +248,7 @@ class WEFT_API chan_core {
   void make_privileged_locked(sched::machine* m) noexcept;
   // Whoever is privileged has not got the lock, and must not free another one's.
   void unlock() noexcept {
-    const auto bias = reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed));
-    if ((bias & ~in_simulation) == 0) lock_.store(0, std::memory_order_release);  // [N1]
+    if (!is_biased()) lock_.store(0, std::memory_order_release);  // [N1]
   }
 
   // What keeps an operation from the ring alone. Changed under the lock; hints else.
@@ -274,11 +292,20 @@ class WEFT_API chan_core {
   chan_outcome perform_or_wait(void* element);
   template <side as, bool one_word>
   chan_outcome perform_or_wait_here(sched::machine* m, void* element);
+  template <side as>
+  chan_outcome perform_within(void* element, patience limit);
+  static bool give_up(void* argument) noexcept;
+  bool may_somebody_give_up_locked() const noexcept;
+  chan_outcome try_send_word_here(sched::machine* m, std::uint64_t word);
+  chan_word_received try_receive_word_here(sched::machine* m);
+  chan_outcome try_send_word_slow(std::uint64_t word);
+  chan_word_received try_receive_word_slow();
   chan_outcome send_word_here(sched::machine* m, std::uint64_t word);
   chan_word_received receive_word_here(sched::machine* m);
   chan_outcome send_word_slow(std::uint64_t word);
   chan_word_received receive_word_slow();
   chan_outcome perform_now(side as, void* element);
+  chan_outcome perform_entered(side as, void* element);
   chan_outcome perform_and_unlock(side as, void* element) noexcept;
   chan_waiter* take_locked(side s) noexcept;
   void push_locked(side s, chan_waiter* w) noexcept;

@@ -16,6 +16,7 @@ class context;
 
 namespace weft::detail {
 
+class chan_core;
 class context_core;
 
 // What waits for a context to end.
@@ -42,6 +43,12 @@ class WEFT_API context_interruption final : public basic_interruption<seam, cont
   context_core* const watched_;  // null: never ends
   bool watching_ = false;
 };
+
+// Returns: the channel that is closed when the context ends; null: it never ends.
+WEFT_API const chan_core* done_of(const context& c) noexcept;
+
+// Waits for that, on behalf of a nil channel. Returns: c.err().
+WEFT_API std::error_code wait_for_end(const context& c, wait_reason reason);
 
 // Returns: c.err().
 WEFT_API std::error_code error_of(const context& c) noexcept;
