@@ -215,6 +215,11 @@ std::optional<T> to_optional(T&& value) {
   return std::optional<T>(std::move(value));
 }
 
+template <class T>
+expected<T> to_expected(T&& value) {
+  return expected<T>(std::in_place, std::move(value));
+}
+
 // What chan, sender and receiver have in common.
 template <class T>
 class chan_handle {
@@ -244,7 +249,10 @@ class chan_handle {
   // Those with a context are in weft/context.hpp.
   template <class U>
   std::error_code do_send(const context& c, U&& value) const;
+  template <class U>
+  std::error_code do_send_slow(const context& c, U&& value) const;
   expected<T> do_recv(const context& c) const;
+  expected<T> do_recv_slow(const context& c) const;
 
   // A const T& is copied, a T&& moved.
   template <class U>
@@ -347,12 +355,12 @@ class chan : public detail::chan_handle<T> {
   void send(T v) const { this->do_send(std::move(v)); }
 
   // The same until the context ends. Returns: its error then; `v` is untouched.
-  [[nodiscard]] std::error_code send(const context& c, const T& v) const
+  [[nodiscard, gnu::always_inline]] std::error_code send(const context& c, const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_send(c, v);
   }
-  [[nodiscard]] std::error_code send(const context& c, T&& v) const {
+  [[nodiscard, gnu::always_inline]] std::error_code send(const context& c, T&& v) const {
     return this->do_send(c, std::move(v));
   }
 
@@ -360,7 +368,9 @@ class chan : public detail::chan_handle<T> {
   // goroutine; for ever on the nil channel.
   std::optional<T> recv() const { return this->do_recv(); }
   // The same until the context ends. Returns: its error then; errc::closed once closed and drained.
-  [[nodiscard]] expected<T> recv(const context& c) const { return this->do_recv(c); }
+  [[nodiscard, gnu::always_inline]] expected<T> recv(const context& c) const {
+    return this->do_recv(c);
+  }
 
   // Never wait. An lvalue is copied; an rvalue is moved from only if the result is ok. The nil
   // channel is full, and empty.
@@ -395,12 +405,12 @@ class sender : public detail::chan_handle<T> {
   explicit(false) sender(N) noexcept {}
 
   void send(T v) const { this->do_send(std::move(v)); }
-  [[nodiscard]] std::error_code send(const context& c, const T& v) const
+  [[nodiscard, gnu::always_inline]] std::error_code send(const context& c, const T& v) const
     requires std::is_copy_constructible_v<T>
   {
     return this->do_send(c, v);
   }
-  [[nodiscard]] std::error_code send(const context& c, T&& v) const {
+  [[nodiscard, gnu::always_inline]] std::error_code send(const context& c, T&& v) const {
     return this->do_send(c, std::move(v));
   }
   [[nodiscard]] chan_status try_send(const T& v) const
@@ -425,7 +435,9 @@ class receiver : public detail::chan_handle<T> {
   explicit receiver(detail::chan_ref ref) noexcept : detail::chan_handle<T>(std::move(ref)) {}
 
   std::optional<T> recv() const { return this->do_recv(); }
-  [[nodiscard]] expected<T> recv(const context& c) const { return this->do_recv(c); }
+  [[nodiscard, gnu::always_inline]] expected<T> recv(const context& c) const {
+    return this->do_recv(c);
+  }
   [[nodiscard]] std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
   bool operator==(const receiver& other) const noexcept { return this->ref_ == other.ref_; }

@@ -93,6 +93,8 @@ class WEFT_API context_ref {
   context_core* core_ = nullptr;  // null: the background
 };
 
+// Returns: the channel that is closed when the context ends; null: it never ends.
+WEFT_API const chan_core* find_done(context_core* c) noexcept;
 WEFT_API context_ref make_cancellable(const context_ref& parent);
 WEFT_API context_ref make_with_deadline(const context_ref& parent, std::int64_t deadline_ns);
 WEFT_API context_ref make_with_value(const context_ref& parent, const void* key,
@@ -128,12 +130,28 @@ class WEFT_API context {
     return static_cast<const T*>(detail::find_value(ref_, &key));
   }
 
+  // One that was moved from is the background.
+  context(const context&) = default;
+  context(context&& other) noexcept
+      : ref_(std::move(other.ref_)), done_(std::exchange(other.done_, nullptr)) {}
+  context& operator=(context other) noexcept {
+    std::swap(ref_, other.ref_);
+    std::swap(done_, other.done_);
+    return *this;
+  }
+  ~context() = default;
+
   // For the functions below.
-  explicit context(detail::context_ref ref) noexcept : ref_(std::move(ref)) {}
+  explicit context(detail::context_ref ref) noexcept
+      : ref_(std::move(ref)),
+        done_(ref_.get() != nullptr ? detail::find_done(ref_.get()) : nullptr) {}
   const detail::context_ref& ref() const noexcept { return ref_; }
+  // What done() is a handle on; null if that is nil.
+  const detail::chan_core* done_core() const noexcept { return done_; }
 
  private:
   detail::context_ref ref_;
+  const detail::chan_core* done_;  // ref_'s
 };
 
 // Ends a context and everything below it. A copy ends the same one; dropping it ends nothing; only
@@ -227,13 +245,54 @@ template <class Rep, class Period>
 
 }  // namespace this_goroutine
 
-// Both try first, and only then give the context a hand in the wait: most often there is no wait.
+// Most often there is no wait, or the context never ends: then these cost little more than without
+// a context, and are inlined for that.
 template <class T>
 template <class U>
-std::error_code detail::chan_handle<T>::do_send(const context& c, U&& value) const {
+[[gnu::always_inline]] inline std::error_code detail::chan_handle<T>::do_send(const context& c,
+                                                                              U&& value) const {
+  if constexpr (chan_element<T>::is_inline) {
+    if (chan_core* const to = ref_.get()) {
+      const chan_core* const done = c.done_core();
+      outgoing<T> out(std::forward<U>(value));  // a copy: it is trivially copyable
+      chan_outcome outcome = chan_outcome::would_wait;
+      if (done == nullptr) {
+        outcome = out.send_to(to);
+      } else if (!done->is_closed_now() && to->could_send()) {
+        outcome = out.try_send_to(to);
+      }
+      if (outcome == chan_outcome::done) return {};
+    }
+  }
+  return do_send_slow(c, std::forward<U>(value));
+}
+
+template <class T>
+[[gnu::always_inline]] inline expected<T> detail::chan_handle<T>::do_recv(const context& c) const {
+  if constexpr (chan_element<T>::is_inline) {
+    if (chan_core* const from = ref_.get()) {
+      const chan_core* const done = c.done_core();
+      incoming<T> in;
+      chan_outcome outcome = chan_outcome::would_wait;
+      if (done == nullptr) {
+        outcome = in.receive_from(from);
+      } else if (!done->is_closed_now() && from->has_values_hint()) {
+        outcome = in.try_receive_from(from);
+      }
+      if (outcome == chan_outcome::done) return in.take(from, to_expected<T>);
+    }
+  }
+  return do_recv_slow(c);
+}
+
+// These try once more, and then let the context end the wait.
+template <class T>
+template <class U>
+[[gnu::noinline]] std::error_code detail::chan_handle<T>::do_send_slow(const context& c,
+                                                                       U&& value) const {
   chan_core* const to = ref_.get();
   if (to != nullptr && to->is_closed_now()) throw_closed_send();
-  const chan_core* const done = done_of(c);
+  const chan_core* const done = c.done_core();
   if (done != nullptr && done->is_closed_now()) return c.err();
   if (to == nullptr) return wait_for_end(c, wait_reason::chan_send_nil);
   outgoing<T> out(std::forward<U>(value));
@@ -241,11 +300,8 @@ std::error_code detail::chan_handle<T>::do_send(const context& c, U&& value) con
   if (done == nullptr) {
     outcome = out.send_to(to);
   } else {
-    if (to->could_send()) outcome = out.try_send_to(to);
-    if (outcome == chan_outcome::would_wait) {
-      context_interruption interruption(c);
-      outcome = to->send_within(out.element(), patience(interruption));
-    }
+    context_interruption interruption(c);
+    outcome = to->send_within(out.element(), patience(interruption));
   }
   if (outcome == chan_outcome::done) {
     out.sent();
@@ -257,9 +313,9 @@ std::error_code detail::chan_handle<T>::do_send(const context& c, U&& value) con
 }
 
 template <class T>
-expected<T> detail::chan_handle<T>::do_recv(const context& c) const {
+[[gnu::noinline]] expected<T> detail::chan_handle<T>::do_recv_slow(const context& c) const {
   chan_core* const from = ref_.get();
-  const chan_core* const done = done_of(c);
+  const chan_core* const done = c.done_core();
   if (done != nullptr && done->is_closed_now()) return std::unexpected(c.err());
   if (from == nullptr) return std::unexpected(wait_for_end(c, wait_reason::chan_receive_nil));
   incoming<T> in;
@@ -267,14 +323,11 @@ expected<T> detail::chan_handle<T>::do_recv(const context& c) const {
   if (done == nullptr) {
     outcome = in.receive_from(from);
   } else {
-    if (from->could_receive()) outcome = in.try_receive_from(from);
-    if (outcome == chan_outcome::would_wait) {
-      context_interruption interruption(c);
-      outcome = from->receive_within(in.element(), patience(interruption));
-    }
+    context_interruption interruption(c);
+    outcome = from->receive_within(in.element(), patience(interruption));
   }
   if (outcome == chan_outcome::done) {
-    return in.take(from, [](T&& value) { return expected<T>(std::in_place, std::move(value)); });
+    return in.take(from, to_expected<T>);
   }
   return std::unexpected(outcome == chan_outcome::closed ? make_error_code(errc::closed) : c.err());
 }

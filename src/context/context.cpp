@@ -699,8 +699,8 @@ bool unwatch_context(void* handle) {
 
 std::error_code error_of(const context& c) noexcept { return c.err(); }
 
-const chan_core* done_of(const context& c) noexcept {
-  context_core* const core = context_core::cancellable_from(c.ref().get());
+const chan_core* find_done(context_core* c) noexcept {
+  const context_core* const core = context_core::cancellable_from(c);
   return core != nullptr ? core->done_channel() : nullptr;
 }
 

@@ -779,6 +779,19 @@ TEST(context, operations_that_succeed_do_not_mind_it) {
   });
 }
 
+TEST(context, one_that_was_moved_from_is_the_background) {
+  const weft::chan<int> channel(1);
+  auto [c, cancel] = with_cancel(context::background());
+  context there = std::move(c);
+  cancel();
+  EXPECT_EQ(channel.send(there, 1), errc::canceled);
+  EXPECT_FALSE(channel.send(c, 2));  // NOLINT(bugprone-use-after-move)
+  EXPECT_EQ(channel.recv(c), 2);
+  c = std::move(there);
+  EXPECT_EQ(channel.send(c, 3), errc::canceled);
+  EXPECT_FALSE(there.done());  // NOLINT(bugprone-use-after-move)
+}
+
 // The hand-over and the end of either context may meet: the value is on one side then, never on
 // both or neither.
 TEST(context, a_value_is_delivered_or_kept_whatever_ends_first) {

@@ -207,6 +207,8 @@ class WEFT_API chan_core {
     return (f & (is_closed | has_senders | has_returned)) != 0 ||
            count_.load(std::memory_order_acquire) != 0 || is_closed_now();  // [N4]
   }
+  // Whether a receive seems to be worth a try.
+  bool has_values_hint() const noexcept { return count() != 0 || (flags() & has_senders) != 0; }
   bool is_received_from_hint() const noexcept { return (flags() & has_receivers) != 0; }
   // Whether a receiver waits that the end of the process has not stopped. Inside the runtime.
   // Requires: forgo_bias().

@@ -44,9 +44,6 @@ class WEFT_API context_interruption final : public basic_interruption<seam, cont
   bool watching_ = false;
 };
 
-// Returns: the channel that is closed when the context ends; null: it never ends.
-WEFT_API const chan_core* done_of(const context& c) noexcept;
-
 // Waits for that, on behalf of a nil channel. Returns: c.err().
 WEFT_API std::error_code wait_for_end(const context& c, wait_reason reason);
 
