@@ -132,8 +132,7 @@ class alignas(64) descriptor {
   static std::error_code error_of(sched::poll_result result);
 
   template <class F>
-  expected<ssize_t> repeat(sched::poll_side side, F&& call,
-                           std::int64_t until_ns = base::never) {
+  expected<ssize_t> repeat(sched::poll_side side, F&& call, std::int64_t until_ns = base::never) {
     for (;;) {
       if (const std::error_code e = may_use(side)) return std::unexpected(e);
       const ssize_t n = call();

@@ -465,8 +465,8 @@ TEST_F(os_file, a_write_that_fills_the_disk) {
   for (const int flags : {0, O_SYNC, O_DSYNC, O_APPEND, O_APPEND | O_DSYNC}) {
     for (const std::string how : {"write", "pwrite", "copy", "receive"}) {
       SCOPED_TRACE(how + " " + std::to_string(flags));
-      const auto r = run_program(
-          "file_too_large", {.arguments = {"disk", path("disk"), std::to_string(flags), how}});
+      const auto r = run_program("file_too_large",
+                                 {.arguments = {"disk", path("disk"), std::to_string(flags), how}});
       if (r.status == 77) GTEST_SKIP() << "no file system can be mounted here";
       EXPECT_EQ(r.status, 0) << r;
     }
