@@ -143,10 +143,10 @@ class alignas(64) descriptor {
         return std::unexpected(std::error_code(error, std::generic_category()));
       }
       if (const std::error_code e = wait(side, until_ns)) {
-        // A deadline that has passed may be put off by now: it is the reason all the same, unless
-        // there is another.
-        const bool was_patient = until_ns != base::never && e == errc::timed_out && !may_use(side);
-        return std::unexpected(was_patient ? std::error_code(EAGAIN, std::generic_category()) : e);
+        if (until_ns == base::never || e != errc::timed_out) return std::unexpected(e);
+        // The patience has ended, or the deadline has passed; or close() came in between.
+        const std::error_code why = may_use(side);
+        return std::unexpected(why ? why : std::error_code(EAGAIN, std::generic_category()));
       }
     }
   }

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <fcntl.h>
 #include <memory>
+#include <new>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -89,8 +90,7 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
 
 // Why moving through a pipe came to its end.
 enum class until : std::uint8_t {
-  empty,    // the source has nothing for now
-  end,      // of the stream
+  empty,    // the source has nothing for now, or nothing that a splice can take
   stalled,  // the target took nothing for a while; the pipe is closed
   refused,  // the kernel does not move data between these two
   error,    // anything else
@@ -99,14 +99,13 @@ enum class until : std::uint8_t {
 constexpr std::size_t splice_bytes = std::size_t{1} << 20;  // at a time, and room of the pipe
 constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
 
-// Moves what there is into the pipe, which is empty: so EAGAIN can mean nothing but an empty
-// socket. Not inlined, as fill().
+// Moves what there is into the pipe, which is empty: so EAGAIN speaks of the socket. A splice does
+// not pass urgent data. It says EAGAIN there, and 0 once the stream has ended, although more
+// follows; so reading has to tell what is there. Not inlined, as fill().
 [[gnu::noinline]] ssize_t splice_some(int fd, const io::own_pipe& pipe, until& why) noexcept {
   const ssize_t n = ::splice(fd, nullptr, pipe.writer(), nullptr, splice_bytes, splice_flags);
   if (n > 0) return n;
-  if (n == 0) {
-    why = until::end;
-  } else if (errno == EAGAIN) {
+  if (n == 0 || errno == EAGAIN) {
     why = until::empty;
   } else if (io::is_refused(errno)) {
     why = until::refused;
@@ -119,13 +118,10 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
 constexpr std::chrono::milliseconds patience_at_first{100};
 
 // Takes what is in the pipe out of it again, closes it and writes that to the target. Parks.
-std::error_code write_rest(conn& to, io::own_pipe& pipe, std::size_t size) {
-  const auto rest = std::make_unique_for_overwrite<std::byte[]>(size);
-  if (const int error = pipe.take_back({rest.get(), size})) {
-    return {error, std::generic_category()};
-  }
+std::error_code write_rest(conn& to, io::own_pipe& pipe, std::span<std::byte> buffer) {
+  if (const int error = pipe.take_back(buffer)) return {error, std::generic_category()};
   pipe.close();
-  const auto written = to.write(std::span(rest.get(), size));
+  const auto written = to.write(buffer);
   return written ? std::error_code() : written.error();
 }
 
@@ -170,11 +166,16 @@ expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
       const bool has_stalled = put.error() == std::errc::resource_unavailable_try_again;
       if (!has_stalled && !io::is_refused(put.error())) return std::unexpected(put.error());
       const kept_bytes rest(left);
-      if (has_stalled && !rest) {
+      std::unique_ptr<std::byte[]> buffer;
+      if (rest || !has_stalled) buffer.reset(new (std::nothrow) std::byte[left]);
+      if (buffer == nullptr && has_stalled) {  // the pipe keeps it
         patience *= 2;
         continue;
       }
-      if (const std::error_code e = write_rest(to, pipe, left)) return std::unexpected(e);
+      if (buffer == nullptr) return std::unexpected(make_error_code(std::errc::not_enough_memory));
+      if (const std::error_code e = write_rest(to, pipe, {buffer.get(), left})) {
+        return std::unexpected(e);
+      }
       return has_stalled ? until::stalled : until::refused;
     }
   }
@@ -292,8 +293,6 @@ expected<std::uint64_t> copy(conn& to, conn& from) {
         break;
       case until::stalled:
         break;
-      case until::end:
-        return total;
       case until::refused:
         may_splice = false;
         break;

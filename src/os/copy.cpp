@@ -12,6 +12,7 @@
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/refused.hpp"
+#include "io/transfer.hpp"
 #include "net/socket_access.hpp"
 #include "os/file_core.hpp"
 #include "sched/call.hpp"
@@ -80,6 +81,18 @@ expected<std::uint64_t> copy_by_buffer(To& to, From& from, std::uint64_t count,
     done += *n;
   }
   return done;
+}
+
+// Moves some of the socket's data into the pipe, which is empty. A splice does not pass urgent data:
+// it says EAGAIN there, and 0 once the stream has ended, although more follows; a read passes it.
+// Not inlined: see io::last_errno().
+[[gnu::noinline]] ssize_t fill(const io::own_pipe& pipe, int socket, std::size_t most) noexcept {
+  const ssize_t n =
+      ::splice(socket, nullptr, pipe.writer(), nullptr, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+  if (n > 0 || (n < 0 && errno != EAGAIN)) return n;
+  std::byte some[4096];  // an empty pipe takes that much at once
+  const ssize_t m = io::receive(socket, some, std::min(most, sizeof some), 0);
+  return m <= 0 ? m : ::write(pipe.writer(), some, static_cast<std::size_t>(m));
 }
 
 // Moves what is in the pipe to the file's position. Returns: an errno, or 0. `left` counts down.
@@ -206,10 +219,8 @@ expected<std::uint64_t> copy(file& to, net::conn& from, std::uint64_t count) {
   std::uint64_t done = 0;
   while (done < count) {
     const auto most = static_cast<std::size_t>(std::min(count - done, piece_max));
-    const expected<ssize_t> n = socket->when_readable([&] {
-      return ::splice(socket->fd(), nullptr, pipe.writer(), nullptr, most,
-                      SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-    });
+    const expected<ssize_t> n =
+        socket->when_readable([&] { return fill(pipe, socket->fd(), most); });
     if (!n && io::is_refused(n.error())) return copy_by_buffer(to, *socket, count, done);
     if (!n) return std::unexpected(n.error());
     if (*n == 0) break;

@@ -693,6 +693,33 @@ class no_descriptors_left {
   std::vector<int> taken_;
 };
 
+// A splice stops before urgent data for good: the peer, which may be anybody, would decide that
+// what follows is lost.
+TEST_F(net_conn, copy_goes_on_after_urgent_data) {
+  weft::run([] {
+    const std::string before = patterned(100'000);
+    const std::string after = patterned(300'000);
+    auto listener = net::listen("tcp", "127.0.0.1:0").value();
+    weft::test::plain_socket peer(listener.local_address());
+    net::conn in = listener.accept().value();
+    pair_of_conns out = connected();
+    std::jthread sender([&] {
+      EXPECT_TRUE(peer.send_all(before));
+      EXPECT_EQ(peer.send("!", 1, MSG_OOB), 1);
+      EXPECT_TRUE(peer.send_all(after));
+      peer.close();
+    });
+    weft::wait_group all;
+    all.go([&] {
+      weft::this_goroutine::sleep_for(20ms);  // all of it is there, the end included
+      EXPECT_EQ(net::copy(out.client, in), before.size() + after.size());
+      EXPECT_FALSE(out.client.close_write());
+    });
+    EXPECT_TRUE(read_all(out.server) == before + after);
+    all.wait();
+  });
+}
+
 // A proxy at its limit of descriptors has to go on with those it has.
 TEST_F(net_conn, copy_goes_on_without_descriptors) {
   weft::run([] {

@@ -4,6 +4,7 @@
 #include "bytes.hpp"
 #include "eventually.hpp"
 #include "net/socket_access.hpp"
+#include "plain_socket.hpp"
 #include "read_text.hpp"
 #include "runtime_fixture.hpp"
 #include "temporary_directory.hpp"
@@ -438,6 +439,31 @@ TEST_F(os_pipe, a_pipe_and_a_connection) {
   });
   EXPECT_TRUE(read_all(out->first, 1 << 16) == text);
   all.wait();
+}
+
+// A splice stops before urgent data for good, and what followed it was missing from the file.
+TEST_F(os_pipe, a_copy_into_a_file_goes_on_after_urgent_data) {
+  const std::string before = pattern(20'000);
+  const std::string after = pattern(30'000);
+  for (const bool ends_first : {true, false}) {
+    SCOPED_TRACE(ends_first);
+    auto listener = net::listen("tcp", "127.0.0.1:0").value();
+    weft::test::plain_socket peer(listener.local_address());
+    net::conn from = listener.accept().value();
+    auto to = os::open(path("urgent"), O_RDWR | O_CREAT | O_TRUNC);
+    ASSERT_TRUE(to);
+    EXPECT_TRUE(peer.send_all(before));
+    EXPECT_EQ(peer.send("!", 1, MSG_OOB), 1);
+    EXPECT_TRUE(peer.send_all(after));
+    if (ends_first) peer.close();
+    weft::wait_group all;
+    all.go([&] { EXPECT_EQ(os::copy(*to, from), before.size() + after.size()); });
+    EXPECT_TRUE(weft::test::eventually([&] { return to->size() == before.size() + after.size(); }));
+    peer.close();
+    all.wait();
+    ASSERT_TRUE(to->seek(0));
+    EXPECT_TRUE(read_all(*to, 1 << 16) == before + after);
+  }
 }
 
 TEST_F(os_pipe, a_copy_ends_with_what_it_copies_to) {
