@@ -295,6 +295,8 @@ template <class U>
   const chan_core* const done = c.done_core();
   if (done != nullptr && done->is_closed_now()) return c.err();
   if (to == nullptr) return wait_for_end(c, wait_reason::chan_send_nil);
+  if (done != nullptr) done->require_home();
+  const chan_ref kept = ref_;  // a cancel may look at the channel when the value has been received
   outgoing<T> out(std::forward<U>(value));
   chan_outcome outcome = chan_outcome::would_wait;
   if (done == nullptr) {
@@ -318,6 +320,8 @@ template <class T>
   const chan_core* const done = c.done_core();
   if (done != nullptr && done->is_closed_now()) return std::unexpected(c.err());
   if (from == nullptr) return std::unexpected(wait_for_end(c, wait_reason::chan_receive_nil));
+  if (done != nullptr) done->require_home();
+  const chan_ref kept = ref_;  // as in do_send_slow
   incoming<T> in;
   chan_outcome outcome = chan_outcome::would_wait;
   if (done == nullptr) {

@@ -325,10 +325,15 @@ void start_functions_at_exit(context_watcher* list);
 
 // Nobody can cancel it any more.
 void context_core::drop_functions() noexcept {
-  while (watchers_ != nullptr) {
-    auto* const f = static_cast<context_function*>(watchers_);
-    WEFT_ASSERT(f->what == context_watcher::kind::function);
-    unlink(*f);
+  while (context_watcher* const w = watchers_) {
+    unlink(*w);
+    if (w->what != context_watcher::kind::function) {
+      // A goroutine that the exit has stopped waits for this context, and never takes its watcher
+      // back; its stack stays.
+      WEFT_ASSERT(sched::the_scheduler.stopping.load(std::memory_order_relaxed));
+      continue;
+    }
+    auto* const f = static_cast<context_function*>(w);
     const std::shared_ptr<context_function> last = std::exchange(f->self, nullptr);
   }
 }
@@ -468,6 +473,18 @@ void context_core::stop_and_close(operation& all) {
   }
 }
 
+namespace {
+
+// Whether the exit has stopped the goroutine that waits: what it waits for may be gone.
+bool never_goes_on(const context_interruption& i) noexcept {
+  // Before the exit, the goroutine's machine may be writing `how`.
+  if (!sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return false;
+  const goroutine* const who = i.armed_for();
+  return who != nullptr && who->how == sched::mode::stopped;
+}
+
+}  // namespace
+
 void context_core::close(operation& all) noexcept {
   observe(touch::release, this);
   done_->close();
@@ -483,7 +500,7 @@ void context_core::close(operation& all) noexcept {
       if (more) unlink(*w);
       if (more && w->what == context_watcher::kind::function) {
         w->next = std::exchange(all.functions, w);  // its `self` keeps it
-      } else if (more) {
+      } else if (more && !never_goes_on(*static_cast<context_interruption*>(w))) {
         interrupted = static_cast<context_interruption*>(w)->fire();
       }
     }

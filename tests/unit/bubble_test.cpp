@@ -258,6 +258,11 @@ TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   EXPECT_THROW(weft::select(weft::recv(*leaked), weft::otherwise()), std::logic_error);
   EXPECT_THROW((void)timer->c().recv(), std::logic_error);
   EXPECT_THROW(weft::select(weft::recv(ctx->done()), weft::otherwise()), std::logic_error);
+  const weft::chan<std::string> outside;
+  std::string text = "still here";
+  EXPECT_THROW((void)outside.recv(*ctx), std::logic_error);
+  EXPECT_THROW((void)outside.send(*ctx, std::move(text)), std::logic_error);
+  EXPECT_EQ(text, "still here");
   EXPECT_FALSE(timer->stop());
   EXPECT_FALSE(function->stop());
   EXPECT_THROW(timer->reset(1h), std::logic_error);

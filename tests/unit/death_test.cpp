@@ -559,6 +559,16 @@ TEST(exit_runs, what_comes_after_a_wait_was_given_up_does_not_end_the_next_one) 
   EXPECT_EQ(r.status, 7) << r;
   EXPECT_EQ(r.output, "got 2\n") << r;
 }
+// A goroutine that was stopped is still in the context's list and in the queue of what it waits for,
+// when these are destroyed or cancelled.
+TEST(exit_runs, contexts_outlive_the_goroutines_that_wait_with_them) {
+  const child_result dropped = run_program("exit_contexts", {.arguments = {"dropped"}});
+  EXPECT_EQ(dropped.status, 7) << dropped;
+  EXPECT_EQ(dropped.output, "") << dropped;
+  const child_result cancelled = run_program("exit_contexts", {.arguments = {"cancelled"}});
+  EXPECT_EQ(cancelled.status, 7) << cancelled;
+  EXPECT_EQ(cancelled.output, "cancelled\n") << cancelled;
+}
 // One that fills a lot of memory stays at one place of the C library as if it slept.
 TEST(exit_runs, a_goroutine_in_a_long_call_is_stopped) {
   if (WEFT_TSAN) {
