@@ -135,9 +135,12 @@ class outgoing {
   // It was not sent: the value goes back to where it came from. A T that can only be moved by a
   // constructor that may throw has nowhere to be then, if it does: the process ends.
   void return_to(T& value) {
+    // A base class must stay the part of a larger object that it is.
+    constexpr bool may_be_base = std::has_virtual_destructor_v<T> && !std::is_final_v<T>;
     if constexpr (element_type::is_inline) {
       return;
-    } else if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_move_assignable_v<T>) {
+    } else if constexpr ((std::is_nothrow_move_constructible_v<T> && !may_be_base) ||
+                         !std::is_move_assignable_v<T>) {
       [&]() noexcept {
         std::destroy_at(std::addressof(value));
         std::construct_at(std::addressof(value), std::move(element_type::box_in(element_)->value));

@@ -47,6 +47,32 @@ TEST(chan, holds_as_many_values_as_its_capacity) {
   }
 }
 
+// A value that is not sent may be the base of a larger object, which must stay what it is.
+TEST(chan, a_base_that_is_not_sent_stays_a_part_of_its_object) {
+  struct base {
+    base() = default;
+    base(base&& other) noexcept : text(std::move(other.text)) {}
+    base& operator=(base&& other) noexcept {
+      text = std::move(other.text);
+      return *this;
+    }
+    virtual ~base() = default;
+    virtual int kind() const { return 1; }
+    std::string text = std::string(100, 'b');
+  };
+  struct derived : base {
+    int kind() const override { return 2; }
+    std::string more = std::string(100, 'd');
+  };
+  const chan<base> full;
+  derived d;
+  const base& part = d;
+  EXPECT_EQ(full.try_send(std::move(d)), chan_status::full);
+  EXPECT_EQ(part.kind(), 2);
+  EXPECT_EQ(d.text, std::string(100, 'b'));
+  EXPECT_EQ(d.more, std::string(100, 'd'));
+}
+
 // One message to several channels: a caller that sends an lvalue still has it afterwards, by
 // whatever form of send, and whether it was sent or not.
 TEST(chan, an_lvalue_is_copied_and_an_rvalue_moved_only_if_sent) {
