@@ -111,6 +111,12 @@ std::uint32_t resize(std::uint32_t n) noexcept {
   const std::uint32_t made = sched.procs_made.load(std::memory_order_relaxed);
   n = std::min(n, made);
   sched.lock.lock();
+  // Looked at once more under the lock, which the exit takes after it has begun: the processor of
+  // the thread that ends the process must not retire.
+  if (sched.stopping.load(std::memory_order_relaxed)) {
+    sched.lock.unlock();
+    return 1;
+  }
   const std::uint32_t before = sched.procs.load(std::memory_order_relaxed);
   sched.procs.store(n, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < made; ++i) {
