@@ -27,7 +27,7 @@ UNTAGGED = {
     "src/chan/": 3,
     "include/weft/": 10,
 }
-UNNAMED = 20
+UNNAMED = 0
 
 ORDER = re.compile(r"\bmemory_order(?:_|::)(?:acquire|release|acq_rel|seq_cst)\b")
 NEEDS_NO_TAG = re.compile(

@@ -1,4 +1,5 @@
-// weft/barrier.hpp: going on together, phase by phase. A part of weft/sync.hpp.
+// weft/barrier.hpp: a meeting point for a fixed number of goroutines, used phase after phase. A
+// part of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/barrier_core.hpp>
@@ -22,15 +23,16 @@ struct no_completion {
 };
 }  // namespace detail
 
-// std::barrier. The completion function is called by whoever arrives last, before anybody goes on;
-// it may wait, as any code in a goroutine may. May be destroyed as soon as the last wait has
-// returned.
+// Like std::barrier. The goroutine that arrives last calls the completion function, before any
+// goroutine goes on. The completion function may wait, like any other code in a goroutine. A
+// barrier may be destroyed as soon as the last wait has returned.
 template <class CompletionFunction = detail::no_completion>
 class barrier {
   static_assert(std::is_nothrow_invocable_v<CompletionFunction&>,
                 "the completion function of a barrier takes no arguments and is noexcept");
 
  public:
+  // Says in which phase an arrival took place. Made by arrive(), used up by wait().
   class arrival_token {
    public:
     arrival_token(arrival_token&&) noexcept = default;
@@ -51,7 +53,8 @@ class barrier {
   barrier(const barrier&) = delete;
   barrier& operator=(const barrier&) = delete;
 
-  // Requires: n > 0; more arrivals than the phase expects end the process.
+  // Arrives `n` times, without waiting. Requires: n > 0. More arrivals than the phase expects end
+  // the process.
   [[nodiscard]] arrival_token arrive(std::ptrdiff_t n = 1) {
     detail::observe(detail::touch::release, this, "arrive");
     const auto [phase, last] = core_.arrive(n);
@@ -64,16 +67,18 @@ class barrier {
     core_.wait(arrived.phase_);
     detail::observe(detail::touch::acquire, this);
   }
-  // Returns: the context's error if that ended first: it has arrived all the same.
+  // Like wait(arrived), but gives up when the context ends. Returns: the context's error then. The
+  // arrival counts nevertheless.
   [[nodiscard]] std::error_code wait(const context& c, arrival_token&& arrived) const {
     detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this, &arrived](detail::patience limit) {
       return detail::acquired(core_.wait(arrived.phase_, limit), this);
     });
   }
+  // arrive(), then wait().
   void arrive_and_wait() { wait(arrive()); }
   [[nodiscard]] std::error_code arrive_and_wait(const context& c) { return wait(c, arrive()); }
-  // Arrives, and is not expected in the phases to come.
+  // Arrives once, and lowers by one the number of arrivals that later phases expect.
   void arrive_and_drop() {
     detail::observe(detail::touch::release, this, "arrive_and_drop");
     core_.drop();

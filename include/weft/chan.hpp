@@ -1,12 +1,12 @@
 // weft/chan.hpp: typed channels between goroutines, and between goroutines and plain threads.
 //
-// A chan<T> is a handle; a copy is another handle on the same channel, which lives while a handle
-// does. Dropping the last one closes nothing and destroys what is inside. Every member may be
-// called from any number of goroutines and threads at once.
+// A chan<T> is a handle; a copy is another handle on the same channel. A channel lives as long as
+// it has a handle. Dropping the last handle destroys the values inside, but does not count as
+// close(). Every member may be called from any number of goroutines and threads at once.
 //
-// Values are received in the order in which they were sent, and whoever waits is served in the
-// order in which it came. If T's move throws, the exception leaves the call that moved, and the
-// value stays with its sender or in the channel.
+// Values are received in the order in which they were sent, and waiting goroutines are served in
+// the order in which they came. If T's move throws, the exception leaves the call that moved the
+// value, and the value stays with its sender or in the channel.
 #pragma once
 
 #include <weft/detail/chan_core.hpp>
@@ -29,18 +29,22 @@
 
 namespace weft {
 
+// What try_send and try_recv report.
 enum class chan_status { ok, full, empty, closed };
 
+// Thrown by a send on a closed channel, and by close() of a closed channel.
 class WEFT_API closed_channel : public std::logic_error {
  public:
   explicit closed_channel(const char* what);
 };
+// Thrown by close() of the nil channel.
 class WEFT_API nil_channel : public std::logic_error {
  public:
   explicit nil_channel(const char* what);
 };
 
 class context;
+// A T, or the error that took its place.
 template <class T>
 using expected = std::expected<T, std::error_code>;
 
@@ -81,7 +85,7 @@ class chan_ref {
   chan_core* core_ = nullptr;
 };
 
-// A T on its way into a channel, as an element. Owns it until it is sent.
+// A T on its way into a channel, in the form of an element. Owns the value until it is sent.
 template <class T>
 class outgoing {
   using element_type = chan_element<T>;
@@ -130,10 +134,11 @@ class outgoing {
       return element_type::box_in(element_) == nullptr;
     }
   }
-  // Of one that travels in a box and is still here.
+  // Requires: T travels in a box, and the value has not been sent.
   const T* value() const noexcept { return std::addressof(element_type::box_in(element_)->value); }
-  // It was not sent: the value goes back to where it came from. A T that can only be moved by a
-  // constructor that may throw has nowhere to be then, if it does: the process ends.
+  // Moves a value that was not sent back into the object it came from. A T without move assignment
+  // is constructed anew in that object. If its constructor throws then, the process ends, because
+  // no valid object is left there. An inline value was copied, so it needs no way back.
   void return_to(T& value) {
     // A base class must stay the part of a larger object that it is.
     constexpr bool may_be_base = std::has_virtual_destructor_v<T> && !std::is_final_v<T>;
@@ -181,13 +186,14 @@ class incoming {
     }
   }
 
-  // Requires: it was filled. If the move throws, the value goes back into the channel.
+  // Passes the received value to `use` as an rvalue. Requires: the element was filled. If the move
+  // throws, the value goes back into the channel.
   template <class Use>
   decltype(auto) take(chan_core* from, Use&& use) {
     if constexpr (element_type::is_inline) {
       return std::forward<Use>(use)(std::move(*std::launder(reinterpret_cast<T*>(element_))));
     } else {
-      // The result is made where the caller wants it, so no move comes after this one.
+      // The result is constructed directly in the caller's object, so this move is the last one.
       struct keeper {
         typename element_type::box* box;
         chan_core* from;
@@ -204,7 +210,7 @@ class incoming {
       return std::forward<Use>(use)(std::move(k.box->value));
     }
   }
-  // Nobody wants it.
+  // Destroys the received value.
   void drop() {
     if constexpr (!element_type::is_inline) element_type::destroy(element_);
   }
@@ -227,15 +233,16 @@ expected<T> to_expected(T&& value) {
 template <class T>
 class chan_handle {
  public:
-  // How many values wait, at some instant of the call. For display, not for decisions.
+  // Returns: how many values wait, at some instant of the call. For display, not for decisions.
   std::size_t size() const noexcept { return ref_.get() != nullptr ? ref_.get()->size_hint() : 0; }
+  // Returns: how many values the channel holds; 0 for the nil channel.
   std::size_t capacity() const noexcept {
     return ref_.get() != nullptr ? ref_.get()->capacity() : 0;
   }
-  // Whether it is not the nil channel.
+  // Returns: false for the nil channel.
   explicit operator bool() const noexcept { return ref_.get() != nullptr; }
 
-  // For select.
+  // Used by select.
   chan_core* core() const noexcept { return ref_.get(); }
 
  protected:
@@ -249,7 +256,7 @@ class chan_handle {
     out.sent();
   }
 
-  // Those with a context are in weft/context.hpp.
+  // The overloads with a context are defined in weft/context.hpp.
   template <class U>
   std::error_code do_send(const context& c, U&& value) const;
   template <class U>
@@ -263,7 +270,7 @@ class chan_handle {
     chan_core* const c = ref_.get();
     if (c == nullptr) return chan_status::full;
     if constexpr (!chan_element<T>::is_inline) {
-      // Before anything is copied or moved.
+      // These checks come before anything is copied or moved.
       if (c->is_closed_now()) return chan_status::closed;
       if (!c->could_send()) return chan_status::full;
     }
@@ -309,7 +316,7 @@ class chan_handle {
   chan_ref ref_;
 };
 
-// for (auto v : c): receives until the channel is closed.
+// The iterator of `for (auto v : c)`, which receives until the channel is closed and drained.
 template <class T>
 class chan_iterator {
  public:
@@ -319,7 +326,7 @@ class chan_iterator {
 
   explicit chan_iterator(receiver<T> from) : from_(std::move(from)), value_(from_.recv()) {}
 
-  // May be moved from: each value is seen once.
+  // The caller may move from the result, because each value is seen only once.
   T&& operator*() const noexcept { return std::move(*value_); }
   chan_iterator& operator++() {
     value_.reset();
@@ -336,20 +343,21 @@ class chan_iterator {
 
 }  // namespace detail
 
-// Requires: T can be moved; a pure signal is chan<std::monostate>.
+// A typed channel, as the head of this file describes it. Requires: T can be moved. For a pure
+// signal use chan<std::monostate>.
 template <class T>
 class chan : public detail::chan_handle<T> {
   static_assert(std::is_object_v<T> && !std::is_const_v<T>, "a channel carries objects");
   static_assert(std::is_move_constructible_v<T>, "what a channel carries can be moved");
 
  public:
-  // Unbuffered: every send meets its receiver.
+  // Makes an unbuffered channel: every send waits until a receiver takes the value.
   chan() : chan(std::size_t{0}) {}
   // Makes a channel that holds up to `capacity` values. Throws: std::length_error, std::bad_alloc.
   explicit chan(std::size_t capacity)
       : detail::chan_handle<T>(
             detail::chan_ref(detail::chan_core::make(capacity, detail::chan_element<T>::shape))) {}
-  // The nil channel: blocks for ever, never ready in a select.
+  // The nil channel: it blocks for ever, and is never ready in a select.
   template <std::same_as<std::nullptr_t> N>
   explicit(false) chan(N) noexcept {}
 
@@ -357,7 +365,8 @@ class chan : public detail::chan_handle<T> {
   // closed during the wait. Blocks: the goroutine; for ever on the nil channel.
   void send(T v) const { this->do_send(std::move(v)); }
 
-  // The same until the context ends. Returns: its error then; `v` is untouched.
+  // Like send(v), but gives up when the context ends. Returns: the context's error then; `v` keeps
+  // its value.
   [[nodiscard, gnu::always_inline]] std::error_code send(const context& c, const T& v) const
     requires std::is_copy_constructible_v<T>
   {
@@ -370,13 +379,14 @@ class chan : public detail::chan_handle<T> {
   // Returns: the next value, or nothing once the channel is closed and drained. Blocks: the
   // goroutine; for ever on the nil channel.
   std::optional<T> recv() const { return this->do_recv(); }
-  // The same until the context ends. Returns: its error then; errc::closed once closed and drained.
+  // Like recv(), but gives up when the context ends. Returns: the context's error then;
+  // errc::closed once the channel is closed and drained.
   [[nodiscard, gnu::always_inline]] expected<T> recv(const context& c) const {
     return this->do_recv(c);
   }
 
-  // Never wait. An lvalue is copied; an rvalue is moved from only if the result is ok. The nil
-  // channel is full, and empty.
+  // try_send and try_recv never wait. An lvalue is copied; an rvalue is moved from only if the
+  // result is ok. The nil channel counts as full for try_send and as empty for try_recv.
   [[nodiscard]] chan_status try_send(const T& v) const
     requires std::is_copy_constructible_v<T>
   {
@@ -385,8 +395,8 @@ class chan : public detail::chan_handle<T> {
   [[nodiscard]] chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
   [[nodiscard]] std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
-  // Everyone who waits goes on; values inside can still be received.
-  // Throws: closed_channel if it is closed already, nil_channel if it is nil.
+  // Closes the channel. Every goroutine that waits on it goes on; values inside can still be
+  // received. Throws: closed_channel if the channel is closed already, nil_channel if it is nil.
   void close() const { this->do_close(); }
 
   bool operator==(const chan& other) const noexcept { return this->ref_ == other.ref_; }
@@ -399,7 +409,7 @@ class chan : public detail::chan_handle<T> {
   friend class receiver<T>;
 };
 
-// The end of a channel that is sent to.
+// The sending end of a channel. It has those members of chan that send, and close().
 template <class T>
 class sender : public detail::chan_handle<T> {
  public:
@@ -427,14 +437,14 @@ class sender : public detail::chan_handle<T> {
   bool operator==(const sender& other) const noexcept { return this->ref_ == other.ref_; }
 };
 
-// The end of a channel that is received from.
+// The receiving end of a channel. It has those members of chan that receive.
 template <class T>
 class receiver : public detail::chan_handle<T> {
  public:
   explicit(false) receiver(const chan<T>& c) noexcept : detail::chan_handle<T>(c.ref_) {}
   template <std::same_as<std::nullptr_t> N>
   explicit(false) receiver(N) noexcept {}
-  // For timers and contexts.
+  // Used by timers and contexts.
   explicit receiver(detail::chan_ref ref) noexcept : detail::chan_handle<T>(std::move(ref)) {}
 
   std::optional<T> recv() const { return this->do_recv(); }

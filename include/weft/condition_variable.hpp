@@ -1,4 +1,4 @@
-// weft/condition_variable.hpp: waiting until another one has changed something. A part of
+// weft/condition_variable.hpp: waiting until another goroutine has changed something. A part of
 // weft/sync.hpp.
 #pragma once
 
@@ -20,9 +20,10 @@ namespace weft {
 
 class context;
 
-// std::condition_variable for weft::mutex. Those who wait are notified in the order in which they
-// came, each by one notify_one; nobody goes on without having been notified or its time being over.
-// May be destroyed once everyone who waits has been notified.
+// std::condition_variable for weft::mutex. Goroutines are notified in the order in which they came;
+// each notify_one notifies one of them. No goroutine goes on without a notification, unless its
+// time is over or its context has ended. A condition_variable may be destroyed once every goroutine
+// that waits has been notified.
 class condition_variable {
  public:
   constexpr condition_variable() noexcept = default;
@@ -38,19 +39,20 @@ class condition_variable {
     core_.notify_all();
   }
 
-  // Requires: `lock` holds its mutex; so it does afterwards. Blocks: the goroutine.
+  // Requires: `lock` holds its mutex. It holds the mutex again when wait returns. Blocks: the
+  // goroutine.
   void wait(std::unique_lock<mutex>& lock) { (void)wait_within(lock, detail::no_deadline); }
   template <class Predicate>
     requires std::is_invocable_v<Predicate&>
   void wait(std::unique_lock<mutex>& lock, Predicate holds) {
     while (!holds()) wait(lock);
   }
-  // Returns: the context's error if that ended first.
+  // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c, std::unique_lock<mutex>& lock) {
     return detail::wait_with(
         c, [this, &lock](detail::patience limit) { return wait_within(lock, limit); });
   }
-  // Returns: what the predicate says in the end.
+  // Returns: what the last call of the predicate returned.
   template <class Predicate>
   [[nodiscard]] bool wait(const context& c, std::unique_lock<mutex>& lock, Predicate holds) {
     while (!holds()) {
@@ -63,7 +65,7 @@ class condition_variable {
   std::cv_status wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> d) {
     return status(wait_within(lock, detail::deadline_after(detail::to_ns(d))));
   }
-  // Returns: what the predicate says in the end.
+  // Returns: what the last call of the predicate returned.
   template <class Rep, class Period, class Predicate>
   [[nodiscard]] bool wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> d,
                               Predicate holds) {
@@ -74,8 +76,8 @@ class condition_variable {
     return true;
   }
 
-  // If the clock is set back meanwhile, this returns no_timeout without having been notified:
-  // waiting on could miss a notification.
+  // If the clock is set back during the wait, this returns no_timeout without a notification,
+  // because waiting again could miss a notification.
   template <class Clock, class Duration>
   std::cv_status wait_until(std::unique_lock<mutex>& lock,
                             std::chrono::time_point<Clock, Duration> when) {

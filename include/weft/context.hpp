@@ -1,18 +1,21 @@
 // weft/context.hpp: cancellation, deadlines and values that travel down a tree of calls.
 //
-// A context is a cheap handle. Its tree is cancelled from any node downwards: when cancel() returns
-// every context below has its err and cause set, its stop token stopped, its done() closed and
-// the goroutines that waited with it woken. err() is there from the instant at which done() closes;
-// stop tokens are stopped just before. Stop callbacks and functions come after all that, so these
-// may cancel again; the first call of cancel() runs the callbacks. The first cause wins.
+// A context is a cheap handle. Cancelling a context cancels every context below it in its tree.
+// When cancel() returns, each of them has its err and cause set, its stop token stopped and its
+// done() closed, and the goroutines that waited with it have been woken. err() becomes visible at
+// the instant at which done() closes; stop tokens are stopped just before. Stop callbacks and
+// functions of after_func run after all that, so they may cancel again. The first call of cancel()
+// runs the stop callbacks. The first cause wins.
 //
-// A context with a deadline for which no handle is left, neither on it nor on its done() or on what
-// was derived from it, goes at once, and its timer with it: the program could not see its end.
-// Functions of after_func keep it until then; so does a stop token that was taken from it.
+// A context with a deadline does not wait for its time when the program can no longer see its end:
+// when no handle is left on the context, on its done() or on a context derived from it. Then the
+// context is destroyed at once, and its timer with it. Functions of after_func keep the context
+// until its end, and so does a stop token that was taken from it.
 //
-// What waits for goroutines or for time can be given a context (select: recv(ctx.done())), and so
-// can dial, resolve and the calls of weft/http.hpp. Reads, writes, accept and copies of connections
-// and files have deadlines instead, and close(). To end them with a context, of a shared_ptr c:
+// Calls that wait for goroutines or for time can be given a context (a select: recv(ctx.done())).
+// So can dial, resolve and the calls of weft/http.hpp. Reads, writes, accepts and copies of
+// connections and files have deadlines and close() instead. To end one of them with a context,
+// where `c` is a shared_ptr:
 //
 //   auto undo = after_func(ctx, [c] { c->set_deadline(clock::now()); });  // or c->close()
 #pragma once
@@ -39,8 +42,8 @@
 
 namespace weft {
 
-// Why an operation of weft ended early. Equal to std::errc's operation_canceled, timed_out,
-// bad_file_descriptor and timed_out.
+// Why an operation of weft ended early. These codes equal the following conditions of std::errc, in
+// the same order: operation_canceled, timed_out, bad_file_descriptor, timed_out.
 enum class errc { canceled = 1, deadline_exceeded, closed, timed_out };
 
 WEFT_API const std::error_category& error_category() noexcept;
@@ -57,7 +60,7 @@ namespace weft {
 
 class context;
 
-// The name of a value in a context. Two keys are different whatever they are called.
+// A key of values in contexts. Two keys differ even if their names are equal.
 template <class T>
 class context_key {
  public:
@@ -86,14 +89,14 @@ class WEFT_API context_ref {
   }
   ~context_ref();
   context_core* get() const noexcept { return core_; }
-  // Returns: the core, with the reference to it.
+  // Returns: the core. The caller takes over the reference.
   context_core* detach() noexcept { return std::exchange(core_, nullptr); }
 
  private:
   context_core* core_ = nullptr;  // null: the background
 };
 
-// Returns: the channel that is closed when the context ends; null: it never ends.
+// Returns: the channel that is closed when the context ends; null if the context never ends.
 WEFT_API const chan_core* find_done(context_core* c) noexcept;
 WEFT_API context_ref make_cancellable(const context_ref& parent);
 WEFT_API context_ref make_with_deadline(const context_ref& parent, std::int64_t deadline_ns);
@@ -109,28 +112,30 @@ WEFT_API bool unwatch_context(void* watch);
 
 }  // namespace detail
 
-// A cheap handle; a copy is another handle on the same context.
+// A node in a tree of contexts. A context is a cheap handle; a copy is another handle on the same
+// context.
 class WEFT_API context {
  public:
-  // Never cancelled, no deadline, no values.
+  // Returns: the root of all trees. It is never cancelled and has neither deadline nor values.
   static context background() { return context(detail::context_ref()); }
 
-  // Closed when the context ends. The background's is nil.
+  // Returns: a channel that is closed when the context ends; the nil channel for the background.
   receiver<std::monostate> done() const;
-  // Returns: empty while live, then errc::canceled or errc::deadline_exceeded.
+  // Returns: no error while the context lives; then errc::canceled or errc::deadline_exceeded.
   [[nodiscard]] std::error_code err() const noexcept;
-  // Returns: null while live; then what was given to cancel, else err() as a std::system_error.
+  // Returns: null while the context lives; then the cause that was given to cancel, or without one
+  // err() as a std::system_error.
   std::exception_ptr cause() const;
   std::optional<clock::time_point> deadline() const noexcept;
-  // A token that is stopped when the context ends.
+  // Returns: a token that is stopped when the context ends.
   std::stop_token stop_token() const;
-  // Returns: the value of the nearest context that has the key, or null.
+  // Returns: the value in this context or the nearest one above that has the key, or null.
   template <class T>
   const T* value(const context_key<T>& key) const noexcept {
     return static_cast<const T*>(detail::find_value(ref_, &key));
   }
 
-  // One that was moved from is the background.
+  // A context that was moved from is the background.
   context(const context&) = default;
   context(context&& other) noexcept
       : ref_(std::move(other.ref_)), done_(std::exchange(other.done_, nullptr)) {}
@@ -141,26 +146,26 @@ class WEFT_API context {
   }
   ~context() = default;
 
-  // For the functions below.
+  // Used by the functions below.
   explicit context(detail::context_ref ref) noexcept
       : ref_(std::move(ref)),
         done_(ref_.get() != nullptr ? detail::find_done(ref_.get()) : nullptr) {}
   const detail::context_ref& ref() const noexcept { return ref_; }
-  // What done() is a handle on; null if that is nil.
+  // Returns: the channel of done(); null if done() is nil.
   const detail::chan_core* done_core() const noexcept { return done_; }
 
  private:
   detail::context_ref ref_;
-  const detail::chan_core* done_;  // ref_'s
+  const detail::chan_core* done_;  // belongs to ref_
 };
 
-// Ends a context and everything below it. A copy ends the same one; dropping it ends nothing; only
-// the first call counts.
+// Cancels one context and every context below it. A copy cancels the same context. Dropping it
+// cancels nothing. Only the first call counts.
 class cancel_function {
  public:
   explicit cancel_function(detail::context_ref ref) noexcept : ref_(std::move(ref)) {}
   void operator()() const { detail::cancel_context(ref_, errc::canceled, nullptr); }
-  // An error code that says that there was no error is no cause.
+  // A `cause` that stands for success counts as no cause.
   void operator()(std::error_code cause) const {
     (*this)(cause ? std::make_exception_ptr(std::system_error(cause)) : std::exception_ptr());
   }
@@ -172,17 +177,19 @@ class cancel_function {
   detail::context_ref ref_;
 };
 
-// auto [ctx, cancel] = with_cancel(parent);
+// A new context and the function that cancels it: auto [ctx, cancel] = with_cancel(parent);
 struct [[nodiscard]] cancellable {
   context ctx;
   cancel_function cancel;
 };
 
+// Makes a context below `parent` that can be cancelled.
 inline cancellable with_cancel(const context& parent) {
   detail::context_ref ref = detail::make_cancellable(parent.ref());
   return {context(ref), cancel_function(ref)};
 }
-// The earlier of its own deadline and its parent's counts.
+// Makes a context below `parent` that ends at `when`, or at its parent's deadline if that is
+// earlier.
 template <class Clock, class Duration>
 cancellable with_deadline(const context& parent, std::chrono::time_point<Clock, Duration> when) {
   std::int64_t deadline_ns = 0;
@@ -194,31 +201,35 @@ cancellable with_deadline(const context& parent, std::chrono::time_point<Clock, 
   detail::context_ref ref = detail::make_with_deadline(parent.ref(), deadline_ns);
   return {context(ref), cancel_function(ref)};
 }
+// Makes a context below `parent` that ends after `d`, or at its parent's deadline if that is
+// earlier.
 template <class Rep, class Period>
 cancellable with_timeout(const context& parent, std::chrono::duration<Rep, Period> d) {
   detail::context_ref ref =
       detail::make_with_deadline(parent.ref(), detail::deadline_after(detail::to_ns(d)));
   return {context(ref), cancel_function(ref)};
 }
+// Makes a context below `parent` that has `value` for `key`.
 template <class T, class U>
 [[nodiscard]] context with_value(const context& parent, const context_key<T>& key, U&& value) {
   return context(detail::make_with_value(parent.ref(), &key,
                                          std::make_shared<const T>(std::forward<U>(value))));
 }
-// Keeps the values and drops the rest.
+// Makes a context that has the values of `parent` but neither its deadline nor its cancellation.
 [[nodiscard]] inline context without_cancel(const context& parent) {
   return context(detail::make_without_cancel(parent.ref()));
 }
-// Ends when the token is stopped, too.
+// Makes a context below `parent` that also ends when the token is stopped.
 [[nodiscard]] inline context with_stop(const context& parent, std::stop_token token) {
   return context(detail::make_with_stop(parent.ref(), std::move(token)));
 }
 
-// Calls f in a goroutine of its own when the context has ended. Returns: a function that returns
-// true if it prevented that, and that waits for nothing, as Go's: after false f may be running, or
-// not even have begun. So f owns what it uses, or uses what lives longer. (For locals there is a
-// goroutine of a `group` that receives from done(): the group's destructor waits for it.) Dropping
-// the function prevents nothing; while it is kept, so is f.
+// Calls f in a goroutine of its own when the context has ended. Returns: an undo function, which
+// returns true if it prevented the call. As in Go, it waits for nothing: after false f may be
+// running, or may not even have begun. So f must own what it uses, or use only what lives longer.
+// (For local variables use a goroutine of a `group` that receives from done(): the destructor of
+// the group waits for it.) Dropping the undo function prevents nothing; f lives as long as the undo
+// function.
 template <class F>
 [[nodiscard]] auto after_func(const context& c, F&& f) {
   return [watch = detail::watch_context(
@@ -234,7 +245,7 @@ std::error_code future<R>::wait(const context& c) const {
 
 namespace this_goroutine {
 
-// Returns: the context's error if that ended first.
+// Returns: the context's error if the context ended first.
 template <class Rep, class Period>
 [[nodiscard]] std::error_code sleep_for(const context& c, std::chrono::duration<Rep, Period> d) {
   if (c.err()) return c.err();
@@ -245,8 +256,8 @@ template <class Rep, class Period>
 
 }  // namespace this_goroutine
 
-// Most often there is no wait, or the context never ends: then these cost little more than without
-// a context, and are inlined for that.
+// In the common cases nothing has to wait, or the context never ends. These calls then cost little
+// more than calls without a context; they are inlined for that.
 template <class T>
 template <class U>
 [[gnu::always_inline]] inline std::error_code detail::chan_handle<T>::do_send(const context& c,
@@ -285,7 +296,7 @@ template <class T>
   return do_recv_slow(c);
 }
 
-// These try once more, and then let the context end the wait.
+// The slow halves try once more, and then wait until the operation is done or the context ends.
 template <class T>
 template <class U>
 [[gnu::noinline]] std::error_code detail::chan_handle<T>::do_send_slow(const context& c,

@@ -1,4 +1,4 @@
-// debug.hpp: seeing inside.
+// weft/debug.hpp: counters and gauges that show what the scheduler does.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -10,7 +10,8 @@
 
 namespace weft::debug {
 
-// One counter (since the process began) or gauge (now).
+// One counter (its value is counted from the start of the process) or gauge (its value is that of
+// now).
 struct stat {
   std::string_view name;
   std::uint64_t value;
@@ -22,7 +23,8 @@ class scheduler_stats {
   explicit scheduler_stats(std::vector<stat> all) noexcept
       : all_(static_cast<std::vector<stat>&&>(all)) {}
 
-  // Returns: the value of the one called `name`. Throws: std::out_of_range if there is none.
+  // Returns: the value of the counter or gauge called `name`. Throws: std::out_of_range if there is
+  // none.
   WEFT_API std::uint64_t operator[](std::string_view name) const;
 
   auto begin() const noexcept { return all_.begin(); }
@@ -33,17 +35,19 @@ class scheduler_stats {
   std::vector<stat> all_;
 };
 
-// Reads all counters and gauges, each by itself: they are not of one instant.
+// Reads the counters and gauges one after the other, so their values belong to slightly different
+// instants.
 //
 // gauges    goroutines, processors, processors.idle, machines, machines.spare, machines.paused
 // handoff.  a goroutine gave its processor away: blocking (announced), bound (locked to its thread
 //           and waiting), granted (to the thread another goroutine is tied to)
 // detach.   a processor was taken away: call (announced short call), blocked, hog, resize; failed
-// loan.     borrowed for what a timer or event woke: made, repeated, returned
+// loan.     a processor was borrowed for a goroutine that a timer or an event woke: made,
+//           repeated, returned
 // preempt.  CPU timers: armed; stale, deferred, refused when they went off
 // yield.    a hog that uses weft was asked to let others run: asked, done
 // pause.    a hog's thread was stopped: hog, unattached (its processor had gone before)
-// resume    and went on
+// resume    the stopped thread went on
 // return.   a goroutine came back without a processor: loan, same, other, queued
 // monitor.rounds, stall.reports
 WEFT_API scheduler_stats stats();

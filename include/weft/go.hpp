@@ -1,4 +1,4 @@
-// weft/go.hpp: goroutines: starting them, running a program in them, and what one can do to itself.
+// weft/go.hpp: starts goroutines, runs a program in them, and lets a goroutine act on itself.
 //
 // Everything here may be called from goroutines and from plain threads, before, during and after
 // run: the runtime starts by itself at the first use.
@@ -7,14 +7,14 @@
 // std::mutex are safe there. Across a call that may wait (yield, sleep, get, wait) they are not:
 // the goroutine may go on on another thread, where a std::mutex must not be unlocked.
 //
-// A goroutine may block its thread in any call, or compute for as long as it likes: the others go
-// on (blocking, below, and docs/decisions/006).
+// A goroutine may block its thread in any call, or compute for as long as it likes: the other
+// goroutines go on (see `blocking` below, and docs/decisions/006).
 //
-// A goroutine has 256 KiB of stack by default, of which only what is touched costs memory
-// (WEFT_STACK=1m changes it, go_options::stack_size does for one goroutine); main, run's, has 8
-// MiB. An overflow is reported, by a guard below the stack: a frame of more than a page may jump
-// over that unless it is compiled with -fstack-clash-protection, which weft's CMake package and
-// weft.pc add to what uses it.
+// A goroutine has 256 KiB of stack by default, of which only the touched part costs memory.
+// WEFT_STACK=1m changes the default, go_options::stack_size the stack of one goroutine. The
+// goroutine of run's main has 8 MiB. A guard below each stack makes an overflow end the process
+// with a report. A frame of more than a page may jump over the guard, unless the code is compiled
+// with -fstack-clash-protection; weft's CMake package and weft.pc add that option for their users.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -48,11 +48,12 @@ WEFT_API void add_local(std::uint64_t key, void* value, void (*destroy)(void*));
 }  // namespace detail
 
 // Runs `main` as goroutine 1 (a second run at the same time gets another number). Returns: main's
-// int (0 for void, and if main ended by this_goroutine::exit) when main returns; the others keep
-// running until the process exits, which stops them before static objects are destroyed. (What
-// destructors and exit handlers start then runs on the thread that exits, while that waits in weft.
-// A wait that only goroutines could end which the exit has stopped is given up: the process goes on
-// to its end, with a line on stderr.) An exception leaving main leaves run.
+// int when main returns; 0 if main returns void or ends by this_goroutine::exit. The other
+// goroutines keep running until the process exits, which stops them before static objects are
+// destroyed. Goroutines that destructors and exit handlers start run on the exiting thread, while
+// that thread waits in weft. If the exiting thread waits for something that only stopped goroutines
+// could do, weft gives up the wait: the process goes on to its end, with a line on stderr. An
+// exception that leaves main leaves run.
 // Throws: std::logic_error in a goroutine; std::system_error if the runtime cannot start.
 // Blocks: the calling thread.
 template <class F>
@@ -79,8 +80,8 @@ int run(F&& main) {
 }
 
 // Starts a goroutine that calls f(args...); arguments are decay-copied as std::thread does. An
-// exception that leaves f ends the process, with a report and status 2; use async to have it
-// delivered. Throws: std::system_error if none can be made.
+// exception that leaves f ends the process, with a report and status 2; async delivers the
+// exception instead. Throws: std::system_error if no goroutine can be made.
 template <class F, class... Args>
   requires(!std::is_same_v<std::remove_cvref_t<F>, go_options>)
 [[gnu::always_inline]] inline void go(F&& f, Args&&... args) {
@@ -89,7 +90,7 @@ template <class F, class... Args>
   detail::start(detail::start_as::child, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-// The same with a name, which reports show, and a stack size:
+// Like go(f, args...), with a name, which reports show, and a stack size:
 // go({.name = "accept", .stack_size = 1 << 20}, f).
 template <class F, class... Args>
 [[gnu::always_inline]] inline void go(go_options options, F&& f, Args&&... args) {
@@ -98,8 +99,8 @@ template <class F, class... Args>
   detail::start(options, std::forward<F>(f), std::forward<Args>(args)...);
 }
 
-// What a goroutine started with async will deliver. std::future's shape, but its destructor does
-// not wait.
+// The result that a goroutine started with async will deliver. A future has std::future's
+// interface, but its destructor does not wait.
 template <class R>
 class [[nodiscard]] future {
  public:
@@ -118,7 +119,7 @@ class [[nodiscard]] future {
   R get() {
     require_state();
     state_->wait();
-    // The goroutine has let go of it: that is what made it ready.
+    // The goroutine has let go of the state: that is what made the state ready.
     const std::unique_ptr<detail::future_state<R>> owned(std::exchange(state_, nullptr));
     return owned->take();
   }
@@ -129,7 +130,7 @@ class [[nodiscard]] future {
     require_state();
     state_->wait();
   }
-  // Returns: the context's error if that ended first.
+  // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c) const;  // weft/context.hpp
   template <class Rep, class Period>
   std::future_status wait_for(std::chrono::duration<Rep, Period> d) const {
@@ -145,7 +146,7 @@ class [[nodiscard]] future {
 
   void swap(future& other) noexcept { std::swap(state_, other.state_); }
 
-  // For async.
+  // Used by async.
   explicit future(detail::future_state<R>* state) noexcept : state_(state) {}
 
  private:
@@ -159,8 +160,8 @@ class [[nodiscard]] future {
   detail::future_state<R>* state_ = nullptr;
 };
 
-// Starts a goroutine and returns what it will deliver. If the future is dropped, so is the result,
-// or the exception. Throws: as go.
+// Starts a goroutine that calls f(args...). Returns: a future of its result. If the future is
+// dropped, so is the result or the exception. Throws: as go.
 template <class F, class... Args>
   requires std::is_invocable_v<std::decay_t<F>, std::decay_t<Args>...>
 [[gnu::always_inline]] inline auto async(F&& f, Args&&... args)
@@ -172,19 +173,19 @@ template <class F, class... Args>
   return future<result>(owned.release());
 }
 
-// Runs f, which is known to block or to take long without computing: the processor goes on with
-// other goroutines at once, and f has its thread for itself until it returns. Code that blocks
-// without saying so is noticed within 0.1 to 2 ms; this saves that time. On a plain thread it just
-// calls.
+// Calls f, which is known to block, or to take long without computing. The processor goes on with
+// other goroutines at once, and f has its thread to itself until it returns. Without this call the
+// runtime notices blocking code only after 0.1 to 2 ms. On a plain thread, blocking(f) only calls
+// f.
 template <class F>
 decltype(auto) blocking(F&& f) {
   const detail::blocking_call call;
   return std::invoke(std::forward<F>(f));
 }
 
-// Reads the number of processors: how many goroutines run at the same time.
+// Returns: the number of processors, which is how many goroutines can run at the same time.
 WEFT_API int max_procs();
-// Sets it, from then on for good. Returns: the old value. More than 1024 count as 1024.
+// Sets the number of processors for good. Values above 1024 count as 1024. Returns: the old value.
 // Throws: std::invalid_argument if n < 1.
 WEFT_API int max_procs(int n);
 
@@ -196,14 +197,15 @@ namespace this_goroutine {
 // Returns: the number of the calling goroutine; 0 on a plain thread.
 WEFT_API std::uint64_t id();
 
-// Lets others run first.
+// Lets other goroutines run first.
 WEFT_API void yield();
 
-// Blocks: the goroutine. Never returns early.
+// Waits for `d`, never less. Blocks: the goroutine.
 template <class Rep, class Period>
 void sleep_for(std::chrono::duration<Rep, Period> d) {
   if (d > d.zero()) detail::sleep_until_ns(detail::deadline_after(detail::to_ns(d)));
 }
+// Waits until `when`, never less. Blocks: the goroutine.
 template <class Clock, class Duration>
 void sleep_until(std::chrono::time_point<Clock, Duration> when) {
   if (detail::ns_until(when) <= 0) return;
@@ -217,16 +219,17 @@ void sleep_until(std::chrono::time_point<Clock, Duration> when) {
 // Throws: std::logic_error on a plain thread.
 [[noreturn]] WEFT_API void exit();
 
-// Binds the calling goroutine to its OS thread, which runs nothing else until as many unlocks. A
-// goroutine that ends bound takes its thread with it.
+// Binds the calling goroutine to its OS thread, which then runs no other goroutine until
+// unlock_thread has been called equally often. If a goroutine ends while it is bound, its thread
+// ends too.
 WEFT_API void lock_thread();
 WEFT_API void unlock_thread();
 
 }  // namespace this_goroutine
 
-// A variable of which each goroutine (and each plain thread) has its own: local<int> depth{0};
-// *depth. The initial value is copied at the first use in each; values are destroyed when their
-// goroutine or thread ends.
+// A variable that has a separate value in each goroutine and each plain thread: local<int>
+// depth{0}; *depth. The initial value is copied at the first use in a goroutine or thread. A value
+// is destroyed when its goroutine or thread ends.
 template <class T>
 class local {
  public:

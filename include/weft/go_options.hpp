@@ -7,10 +7,10 @@
 
 namespace weft {
 
-// How a goroutine is to be started.
+// Options for starting one goroutine.
 struct go_options {
   std::string_view name = {};  // copied
-  std::size_t stack_size = 0;  // bytes of reserve, at most 1 GiB; 0: the default
+  std::size_t stack_size = 0;  // bytes to reserve, at most 1 GiB; 0: the default
   std::source_location where = std::source_location::current();
 };
 

@@ -4,10 +4,10 @@
 //   for (job& j : jobs) g.go([&] { work(j, g.ctx()); });
 //   g.wait();                                // for all of them; throws the first exception
 //
-// The first exception cancels g.ctx(), and that is all: a goroutine that does not look at it runs
-// on, and go still starts others. wait() cancels it, too, so a group is used once. Without wait()
-// the destructor cancels, waits and drops the exception. A goroutine of the group may call go; one
-// that does so at the limit waits for the others.
+// The first exception cancels g.ctx() and does nothing else: a goroutine that does not look at the
+// context runs on, and go still starts others. wait() cancels the context, too, so a group is used
+// only once. Without wait() the destructor cancels, waits and drops the exception. A goroutine of
+// the group may call go; at the limit, that call waits until others have ended.
 #pragma once
 
 #include <weft/chan.hpp>
@@ -28,8 +28,9 @@
 
 namespace weft {
 
-// Goroutines that belong together: the first exception of any cancels the context of all, and
-// wait() throws it. The destructor cancels, waits and drops the exception, so none outlives it.
+// Goroutines that belong together. The first exception of any of them cancels the context of all,
+// and wait() throws it. The destructor cancels, waits and drops the exception, so no goroutine
+// outlives the group.
 class WEFT_API group {
  public:
   group() : group(context::background()) {}
@@ -39,12 +40,12 @@ class WEFT_API group {
   ~group();
 
   static constexpr std::size_t no_limit = SIZE_MAX;
-  // From now on at most n goroutines run at once: go waits, try_go refuses. With 0 none can be
-  // started, and go waits for ever.
-  // Throws: std::logic_error while goroutines run.
+  // From now on at most n goroutines run at once: go waits, try_go refuses. With n = 0 none can be
+  // started, and go waits for ever. Throws: std::logic_error while goroutines run.
   void set_limit(std::size_t n);
 
-  // Starts f. Blocks: the goroutine, while the limit is reached. Throws: as weft::go.
+  // Starts f in a goroutine of the group. Blocks: the goroutine, while the limit is reached.
+  // Throws: as weft::go.
   template <class F>
   void go(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>&>,
@@ -52,7 +53,7 @@ class WEFT_API group {
     enter();
     start(std::forward<F>(f));
   }
-  // Returns: false if the limit is reached.
+  // Like go, but does not wait. Returns: false if the limit is reached.
   template <class F>
   [[nodiscard]] bool try_go(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>&>,
@@ -62,14 +63,16 @@ class WEFT_API group {
     return true;
   }
 
-  // Cancelled at the first exception, or when wait returns.
+  // Returns: the context of the group, which is cancelled at the first exception or when wait
+  // returns.
   context ctx() const { return ctx_; }
 
-  // Waits for all, then throws the first exception there was. Blocks: the goroutine.
+  // Waits for all goroutines of the group, then throws the first exception, if there was one.
+  // Blocks: the goroutine.
   void wait();
 
  private:
-  // Counts a goroutine in, and out again when it ends, however it does.
+  // enter() and try_enter() count a goroutine; leave() stops counting it, however it ended.
   void enter();
   [[nodiscard]] bool try_enter();
   void leave() noexcept;
@@ -88,7 +91,7 @@ class WEFT_API group {
         const leaver last{of};
         std::exception_ptr thrown;
         std::decay_t<F> call(std::move(*f));
-        f.reset();  // both are gone before the group is told, also if moving copies
+        f.reset();  // both are destroyed before the group is told, also if the move was a copy
         detail::call_capturing(
             [](void* argument) { std::invoke(*static_cast<std::decay_t<F>*>(argument)); }, &call,
             thrown);
@@ -105,10 +108,10 @@ class WEFT_API group {
 
   context ctx_;
   cancel_function cancel_;
-  chan<std::monostate> places_ = nullptr;  // one value for each that runs; nil: no limit
+  chan<std::monostate> places_ = nullptr;  // one value for each running goroutine; nil: no limit
   detail::wait_group_core<detail::seam> running_;
-  std::atomic<std::size_t> count_{0};  // relaxed: for set_limit's complaint
-  std::atomic<bool> failed_{false};    // whoever sets it writes thrown_
+  std::atomic<std::size_t> count_{0};  // relaxed: only set_limit's check reads it
+  std::atomic<bool> failed_{false};    // the goroutine that sets it writes thrown_
   std::exception_ptr thrown_;          // ordered by running_
 };
 

@@ -6,8 +6,8 @@
 //     };
 //     const std::error_code why = weft::http::serve(*listener, answer);
 //
-// Each connection is a goroutine, and a handler is plain code that may wait. What a peer may send
-// is bounded in size and time. There is no TLS: put a proxy in front of it.
+// Each connection has a goroutine, and a handler is plain code that may wait. What a peer may send
+// is bounded in size and time. There is no TLS: put a proxy in front of the server.
 #pragma once
 
 #include <weft/context.hpp>
@@ -34,6 +34,7 @@ class file;
 
 namespace weft::http {
 
+// A header field.
 struct field {
   std::string name;
   std::string value;
@@ -60,17 +61,17 @@ class headers {
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
 
-  // Returns: the first value of that name, or null.
+  // Returns: the first value with that name, or null.
   WEFT_API const std::string* find(std::string_view name) const noexcept;
-  // The same, or an empty string.
+  // Returns: the first value with that name, or an empty string.
   WEFT_API const std::string& operator[](std::string_view name) const noexcept;
 
-  // Adds one more field of that name, or puts it in the place of all there are.
+  // add() adds one more field of that name; set() replaces all fields of that name.
   WEFT_API void add(std::string_view name, std::string_view value);
   WEFT_API void set(std::string_view name, std::string_view value);
-  // Returns: how many there were.
+  // Removes all fields of that name. Returns: how many there were.
   WEFT_API std::size_t erase(std::string_view name);
-  // Keeps a modest amount of memory for the next ones.
+  // Removes all fields. Keeps a modest amount of memory for the next ones.
   WEFT_API void clear() noexcept;
 
   void swap(headers& other) noexcept {
@@ -80,60 +81,61 @@ class headers {
   }
 
  private:
-  std::vector<field> fields_;  // from size_ on: strings to be used again
+  std::vector<field> fields_;  // from size_ on: strings that will be used again
   std::size_t size_ = 0;
-  std::size_t long_bytes_ = 0;  // kept by long strings
+  std::size_t long_bytes_ = 0;  // memory that long strings keep
 };
 
 // What a client asks. Requests that are not well-formed never reach a handler.
 struct request {
-  std::string method;                   // "GET"; case counts
-  std::string target;                   // "/path?query", as it came; of "http://host/path", "/path"
-  http::headers headers;                // Host is the target's host if that has one
-  std::string body;                     // all of it; empty for a streaming handler
-  context ctx = context::background();  // with the values of serve's. Ends when the server gives
-                                        // up waiting for the handler (serve_options::drain), but
-                                        // not with the client: see response::while_connected
+  std::string method;     // "GET"; case counts
+  std::string target;     // "/path?query", as received; "/path" if "http://host/path" was received
+  http::headers headers;  // Host is the host of the target, if the target has one
+  std::string body;       // all of it; empty for a streaming handler
+  // Has the values of serve's context. It ends when the server gives up waiting for the handler
+  // (serve_options::drain), but not when the client goes away: see response::while_connected.
+  context ctx = context::background();
 };
 
 namespace detail {
 class connection;
 }
 
-// The answer. The status is 200 unless set. A body that ends within serve_options::buffer_bytes is
-// sent with its Content-Length, when the handler returns; a longer one, or one that is flushed, in
-// pieces (chunked), unless the handler has set a Content-Length. The answer to HEAD has that head
-// and no body; if the handler wrote none, and set no Content-Length, the head has no length.
+// The answer to a request. The status is 200 unless the handler sets another. A body that ends
+// within serve_options::buffer_bytes is sent with its Content-Length when the handler returns. A
+// longer body, or one that is flushed, is sent in pieces (chunked), unless the handler has set a
+// Content-Length. The answer to HEAD has the same head, but no body; if the handler wrote no body
+// and set no Content-Length, the head has no length.
 //
-// Requires: used by one goroutine at a time, and not after the handler returned.
+// Requires: one goroutine at a time uses the response, and none after the handler has returned.
 class response {
  public:
-  // Throws: std::invalid_argument unless 200 <= code <= 999; std::logic_error if the head has been
-  // sent.
+  // Sets the status. Throws: std::invalid_argument unless 200 <= code <= 999; std::logic_error if
+  // the head has been sent.
   WEFT_API void status(int code);
-  // Sets a header field, in the place of any of that name, or adds one (Set-Cookie). The connection
-  // itself belongs to the server: Transfer-Encoding cannot be set, Connection only to "close".
-  // A Content-Length lets a flushed body go out as it is; writing more than that throws
-  // std::logic_error, and less breaks the connection off.
-  // Throws: std::invalid_argument if a name is no token, or a value has control characters (so
-  // nobody can smuggle a line in); std::logic_error if the head has been sent.
+  // set() sets a header field and replaces any field of that name; add() adds one more
+  // (Set-Cookie). The server itself manages the connection: Transfer-Encoding cannot be set, and
+  // Connection only to "close". With a Content-Length a flushed body is not chunked; writing more
+  // than that throws std::logic_error, and writing less breaks the connection off. Throws:
+  // std::invalid_argument if a name is no token, or a value has control characters (so that nobody
+  // can smuggle a line in); std::logic_error if the head has been sent.
   WEFT_API void set(std::string_view name, std::string_view value);
   WEFT_API void add(std::string_view name, std::string_view value);
-  // Appends to the body. Blocks: the goroutine, from serve_options::buffer_bytes on, while the
-  // client does not read. Without effect once the client is gone: see flush.
+  // Appends to the body. Has no effect once the client is gone: see flush. Blocks: the goroutine,
+  // while the client does not read and serve_options::buffer_bytes have been written.
   WEFT_API void write(std::string_view text);
-  // Appends a file from its position on, at most `count` bytes. Of a file on a disk that is more
-  // than a few KiB nothing comes into the program's memory, unless the body goes out in chunks; and
-  // if it is the whole body so far, and no Content-Length is set, this sets it. Blocks: as flush.
-  // Returns: why the file cannot be read, or the client not be reached any more.
+  // Appends a file from its position on, at most `count` bytes. More than a few KiB of a file on a
+  // disk never enter the program's memory, unless the body is chunked. If the file is the whole
+  // body so far and no Content-Length is set, this call sets it. Blocks: as flush. Returns: why the
+  // file cannot be read, or why the client can no longer be reached.
   [[nodiscard]] WEFT_API std::error_code write_file(
       os::file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
-  // Sends what there is so far, and the rest piece by piece. Blocks: the goroutine, while the
-  // client does not read. Returns: why the client cannot be reached any more.
+  // Sends what has been written so far; from then on the body is sent piece by piece. Blocks: the
+  // goroutine, while the client does not read. Returns: why the client can no longer be reached.
   [[nodiscard]] WEFT_API std::error_code flush();
-  // A context below request::ctx that also ends when the client goes away: closes the connection,
-  // or only the side it sends on; and when the handler returns. Costs a goroutine from the first
-  // call on. Throws: as weft::go.
+  // Returns: a context below request::ctx that also ends when the handler returns, and when the
+  // client goes away: when it closes the connection, or only the side on which it sends. The first
+  // call starts a goroutine. Throws: as weft::go.
   WEFT_API context while_connected();
 
   explicit response(detail::connection& of) noexcept : connection_(of) {}  // for the server
@@ -147,10 +149,10 @@ class response {
 // The body of a request, piece by piece.
 class body_reader {
  public:
-  // Returns: the next piece, which is valid until the next call; empty at the end. On an error the
-  // connection is lost; the server answers what has to be answered if nothing was sent so far.
-  // Beside response::while_connected that may be not_enough_memory, if no goroutine can be made.
-  // Blocks: the goroutine.
+  // Returns: the next piece, which is valid until the next call; empty at the end. After an error
+  // the connection is lost; if nothing was sent so far, the server sends the answer that the error
+  // demands. While response::while_connected is in use, the error may be not_enough_memory, if no
+  // goroutine can be made. Blocks: the goroutine.
   [[nodiscard]] WEFT_API expected<std::string_view> read();
 
   explicit body_reader(detail::connection& of) noexcept : connection_(of) {}  // for the server
@@ -161,39 +163,45 @@ class body_reader {
   detail::connection& connection_;
 };
 
+// A function that answers a request.
 using handler = std::function<void(const request&, response&)>;
+// A handler that reads the body of the request itself.
 using streaming_handler = std::function<void(const request&, body_reader&, response&)>;
 
+// Limits of a server, and what it does about exceptions. A number after a limit is the status that
+// a client gets for exceeding it.
 struct serve_options {
   using duration = std::chrono::nanoseconds;
 
   std::size_t header_bytes = std::size_t{64} << 10;  // request line and header; more: 431 or 414
   std::size_t body_bytes = std::size_t{8} << 20;     // more: 413
-  duration idle = std::chrono::seconds(75);          // for the next request to begin, at most
-  duration read = std::chrono::seconds(10);   // for the first request to begin, for a whole header:
-                                              // 408; and without a byte of a body: 408
+  duration idle = std::chrono::seconds(75);          // for a request to begin
+  // How long the first request may take to begin (then the connection is closed), how long a whole
+  // header may take (408), and how long no byte of a body may come (408).
+  duration read = std::chrono::seconds(10);
   duration write = std::chrono::seconds(30);  // for the client to take 256 KiB of an answer
-  std::size_t body_rate = 1024;  // bytes per second that a body must come with, over `read`: 408
+  std::size_t body_rate = 1024;      // least bytes per second of a body, over the time `read`: 408
   std::size_t connections = 65'536;  // at a time; more wait to be accepted
-  std::size_t requests = std::numeric_limits<std::size_t>::max();  // of one connection
-  std::size_t buffer_bytes = std::size_t{16} << 10;  // of an answer's body; the rest is streamed
-  duration drain = std::chrono::seconds(30);  // for requests in flight when serve's context ends
+  std::size_t requests = std::numeric_limits<std::size_t>::max();  // per connection
+  std::size_t buffer_bytes = std::size_t{16} << 10;  // of an answer's body; more is streamed
+  // How long requests in flight may go on after the context of serve has ended.
+  duration drain = std::chrono::seconds(30);
 
-  // Gets each exception that leaves a handler, before the client gets its 500. If it is not set the
-  // exception is a line on stderr: "weft: http handler for GET /path: " and its what(). Called by
-  // many goroutines at the same time.
+  // Called with each exception that leaves a handler, before the client gets its 500. Without this
+  // function the exception becomes a line on stderr: "weft: http handler for GET /path: " and its
+  // what(). Many goroutines call it at the same time.
   std::function<void(const request&, std::exception_ptr)> on_error = {};
 };
 
-// Answers what comes to the listener until the context ends or the listener is closed. Then serve
-// closes the listener, so that new clients are refused at once; idle connections are closed, too,
-// requests in flight are answered and their connections closed. After serve_options::drain the
-// contexts of the requests end; what a handler answers within 500 ms from then still goes out, then
-// nobody waits for a client any more. An exception that leaves the handler is a 500 and the end of
-// that connection: see serve_options::on_error. The handler is called by many goroutines at the
-// same time.
+// Answers the requests that come to the listener until the context ends or the listener is closed.
+// Then serve closes the listener, so that new clients are refused at once. It closes idle
+// connections; it answers requests in flight and then closes their connections. After
+// serve_options::drain the contexts of the requests end. Answers that handlers give within 500 ms
+// from then on are still sent; after that the server waits for no client any more. An exception
+// that leaves the handler becomes a 500 and the end of that connection: see
+// serve_options::on_error. Many goroutines call the handler at the same time.
 //
-// Returns: nothing if the context ended, else why nothing comes any more (errc::closed). Blocks:
+// Returns: no error if the context ended, else why no more connections come (errc::closed). Blocks:
 // the goroutine, until the last handler has returned.
 [[nodiscard]] WEFT_API std::error_code serve(const context& ctx, net::listener& l, handler h,
                                              serve_options options = {});
@@ -210,15 +218,15 @@ struct serve_options {
   return serve_streaming(context::background(), l, std::move(h), std::move(options));
 }
 
-// What a server answers.
+// The answer of a server, as a client gets it.
 struct message {
   int status = 0;
   http::headers headers;
   std::string body;
 };
 
-// Why there is no answer, or not all of it, when the connection came to an ordinary end. Both are
-// std::errc::connection_reset, too; a connection that was reset has that code itself.
+// Why an answer is missing or incomplete although the connection came to an ordinary end. Both
+// codes equal std::errc::connection_reset, too; a connection that was reset gives that code itself.
 enum class answer_errc { missing = 1, truncated };
 
 WEFT_API const std::error_category& answer_category() noexcept;
@@ -233,29 +241,32 @@ struct std::is_error_code_enum<weft::http::answer_errc> : std::true_type {};
 
 namespace weft::http {
 
+// Limits of a client.
 struct client_options {
   std::size_t header_bytes = std::size_t{256} << 10;
   std::size_t body_bytes = std::size_t{64} << 20;
-  std::size_t idle_connections = 8;                          // kept open, per server; 0: none
-  std::chrono::nanoseconds idle = std::chrono::seconds(30);  // how long
+  std::size_t idle_connections = 8;                          // kept open per server; 0: none
+  std::chrono::nanoseconds idle = std::chrono::seconds(30);  // how long they are kept
 };
 
-// Sends requests, on connections that are kept open between them. Any number of goroutines may use
-// one at a time. Redirects are answers like others. A request that gets no answer on a connection
-// that was kept is sent again, on another one, if its method or an Idempotency-Key says that this
-// does no harm; never if it could then be carried out twice (POST).
+// Sends requests on connections that stay open between them. Any number of goroutines may use one
+// client at the same time. A redirect is an answer like any other. If a request gets no answer on a
+// connection that was kept open, the client sends it again on another connection, provided that its
+// method or an Idempotency-Key says that this does no harm. A request that could then be carried
+// out twice (POST) is never sent again.
 //
 // Header fields are sent as they are given; Host and User-Agent are added if they are missing. The
-// connection itself belongs to the client: it refuses Connection, Transfer-Encoding and Expect, and
-// a Content-Length that is not the body's (it sends the right one by itself). Whoever passes a
-// request on has to erase these.
+// client itself manages the connection: it refuses Connection, Transfer-Encoding and Expect, and a
+// Content-Length that is not that of the body (the client sends the right one). A program that
+// passes a request on has to erase these fields.
 //
 // Errors: that of the context, at once, if it ends; std::errc::protocol_not_supported for an https
-// URL; invalid_argument for what is no http URL, for the method CONNECT or one that is no token,
+// URL; invalid_argument for a URL that is not http, for the method CONNECT or one that is no token,
 // and for a field that is refused, whose name is no token or whose value has control characters;
-// bad_message if the answer is no HTTP, message_size if it is too long, answer_errc::missing or
-// truncated if the connection ends before it does; not_enough_memory if no goroutine can be made,
-// which bodies of more than 16 KiB take; else the network's.
+// bad_message if the answer is no HTTP; message_size if the answer is too long;
+// answer_errc::missing or truncated if the connection ends before the answer does;
+// not_enough_memory if no goroutine can be made, which bodies of more than 16 KiB need; else the
+// error of the network.
 class client {
  public:
   WEFT_API explicit client(client_options options = {});
@@ -280,11 +291,12 @@ class client {
   std::shared_ptr<pool> pool_;
 };
 
-// One request on a connection of its own.
+// get and send make one request on a connection of its own.
 [[nodiscard]] WEFT_API expected<message> get(const context& ctx, std::string_view url);
 [[nodiscard]] inline expected<message> get(std::string_view url) {
   return get(context::background(), url);
 }
+// Sends a request with any method on a connection of its own.
 [[nodiscard]] WEFT_API expected<message> send(const context& ctx, std::string_view method,
                                               std::string_view url, const headers& fields = {},
                                               std::string_view body = {});

@@ -1,4 +1,4 @@
-// weft/latch.hpp: waiting until something has happened a number of times, once. A part of
+// weft/latch.hpp: waiting until something has happened a certain number of times, once. A part of
 // weft/sync.hpp.
 #pragma once
 
@@ -20,7 +20,8 @@ namespace detail {
 [[noreturn]] WEFT_API void die_of_latch() noexcept;
 }
 
-// std::latch. May be destroyed as soon as wait has returned. To count below 0 ends the process.
+// Like std::latch. May be destroyed as soon as wait has returned. Counting below 0 ends the
+// process.
 class latch {
  public:
   static constexpr std::ptrdiff_t max() noexcept { return INT32_MAX; }
@@ -44,7 +45,7 @@ class latch {
     core_.wait(detail::wait_reason::latch);
     detail::observe(detail::touch::acquire, this);
   }
-  // Returns: the context's error if that ended first.
+  // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c) const {
     detail::observe(detail::touch::arrive, this, "wait");
     return detail::wait_with(c, [this](detail::patience limit) {

@@ -15,10 +15,10 @@ namespace weft {
 
 class context;
 
-// A lock for goroutines and threads: std::timed_mutex's interface, Go's sync.Mutex underneath. It
-// has no owner: anyone may unlock it. Whoever comes by may get it before those who wait, but nobody
-// waits for much longer than a millisecond behind others who come by. May be destroyed by whoever
-// unlocked it last. Not recursive.
+// A lock for goroutines and threads, with std::timed_mutex's interface and the algorithm of Go's
+// sync.Mutex. It has no owner: any goroutine or thread may unlock it. A goroutine that arrives may
+// get the lock before those that wait, but no goroutine waits for much longer than a millisecond
+// behind newcomers. The goroutine that unlocked it last may destroy it. Not recursive.
 class mutex {
  public:
   constexpr mutex() noexcept = default;
@@ -32,7 +32,7 @@ class mutex {
     detail::observe(detail::touch::acquire, this);
   }
 
-  // Returns: the context's error, without the lock, if that ended first.
+  // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock(const context& c) {
     detail::observe(detail::touch::arrive, this, "lock");
     return detail::wait_with(c, [this](detail::patience limit) {
@@ -45,7 +45,7 @@ class mutex {
     return detail::acquired(core_.try_lock(), this);
   }
 
-  // Returns: false if the time was over first. Blocks: the goroutine.
+  // Waits for at most `d`. Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   [[nodiscard]] bool try_lock_for(std::chrono::duration<Rep, Period> d) {
     detail::observe(detail::touch::arrive, this, "try_lock_for");
@@ -59,7 +59,7 @@ class mutex {
     return detail::acquired(yes, this);
   }
 
-  // Unlocking what is not locked ends the process.
+  // Unlocking a mutex that is not locked ends the process.
   void unlock() noexcept {
     detail::observe(detail::touch::release, this, "unlock");
     core_.unlock();

@@ -1,4 +1,4 @@
-// weft/once.hpp: doing something once, whoever comes first. A part of weft/sync.hpp.
+// weft/once.hpp: running a function once, whichever goroutine calls first. A part of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -15,8 +15,8 @@ namespace weft {
 
 class context;
 
-// std::once_flag and std::call_once. A call that ends with an exception does not count: the next
-// one in line runs.
+// Like std::once_flag, for call_once. A call that ends with an exception does not count: the next
+// call in line runs its function.
 class once_flag {
  public:
   constexpr once_flag() noexcept = default;
@@ -56,12 +56,13 @@ class once_flag {
   detail::once_core core_;
 };
 
-// Blocks: the goroutine, while another one runs the function.
+// Like std::call_once. Blocks: the goroutine, while another one runs the function.
 template <class F, class... A>
 void call_once(once_flag& flag, F&& f, A&&... args) {
   flag.call_within(detail::no_deadline, std::forward<F>(f), std::forward<A>(args)...);
 }
-// Returns: the context's error if that ended while another one was running the function.
+// Like call_once(flag, f), but gives up when the context ends while another goroutine runs the
+// function. Returns: the context's error then.
 template <class F, class... A>
 [[nodiscard]] std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
   return detail::wait_with(c, [&](detail::patience limit) {

@@ -1,4 +1,5 @@
-// weft/pool.hpp: objects kept for the next who needs one. A part of weft/sync.hpp.
+// weft/pool.hpp: objects that are kept for the next goroutine that needs one. A part of
+// weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -13,8 +14,9 @@
 
 namespace weft {
 
-// pool<buffer> buffers(make_buffer): get() returns one that was put, or a new one. What is put
-// beyond a thousand is destroyed: a pool is no store.
+// A pool of objects: for `pool<buffer> buffers(make_buffer)`, get() returns an object that was put
+// back, or a new one. put() keeps at most 1024 objects and destroys the rest: a pool is
+// no store.
 template <class T>
 class pool {
  public:
@@ -25,7 +27,7 @@ class pool {
   T get() {
     detail::observe(detail::touch::arrive, this);
     {
-      // Held across no call into weft, so a goroutine holds it on one thread.
+      // No call into weft happens while the lock is held, so a goroutine holds it on one thread.
       const std::unique_lock hold(mutex_);
       if (!kept_.empty()) {
         detail::observe(detail::touch::acquire, this);

@@ -1,13 +1,14 @@
 // weft/select.hpp: waiting for one of several channels.
 //
-//     select(recv(requests, [&](std::optional<request> r) { ... }),   // nothing: closed
+//     select(recv(requests, [&](std::optional<request> r) { ... }),   // nullopt: closed
 //            send(replies, reply, [&] { ... }),
 //            after(100ms, [&] { ... }),
 //            otherwise([&] { ... }));                                  // Go's default
 //
-// Returns the index of the case taken; among ready cases the choice is uniformly random; handlers
-// run in the caller, after the select is over. A handler may be left out, that of recv may take
-// nothing, and a bare receiver or channel stands for recv of it. With no case it blocks for ever.
+// Returns the index of the case taken. Among ready cases the choice is uniformly random. Handlers
+// run in the caller, after the select is over. A handler may be left out, and that of recv may take
+// no argument. A bare receiver or channel stands for recv of it. A select without cases blocks for
+// ever.
 #pragma once
 
 #include <weft/chan.hpp>
@@ -85,20 +86,20 @@ struct moved_reference {
   T* at;
 };
 
-// Where a send has its value from. A const one is copied; another one is moved from, and only if
-// the case is taken.
+// Where a send gets its value from. A const value is copied. A value that is not const is moved
+// from, and only if the case is taken.
 
-// A variable of the caller's.
+// A variable of the caller.
 template <class U>
 struct lent_value {
   using type = U;
   U* at;
   U* get() noexcept { return at; }
 };
-// What may be gone at the end of the expression in which the case is made.
+// An object that may be gone at the end of the expression that makes the case.
 template <class U>
 struct passing_value : lent_value<U> {};
-// The case's own: it had to be made from something else.
+// A value that the case owns, because it had to be made from something else.
 template <class U>
 struct own_value {
   using type = U;
@@ -168,11 +169,11 @@ class [[nodiscard("a case does nothing until a select has it")]] send_case {
     untyped_.element = out_->element();
     return &untyped_;
   }
-  // This case was taken. Before anybody puts anything aside.
+  // This case was taken. Called before any case puts its value aside.
   void claim() noexcept {
     if (untyped_.outcome == chan_outcome::done) holder_of(untyped_)->sent();
   }
-  // Another case was taken.
+  // Another case was taken: moves the value back to where it came from.
   void put_aside() {
     if (out_ && !out_->was_sent()) {
       if constexpr (!std::is_const_v<U>) out_->return_to(*source_.get());
@@ -234,25 +235,28 @@ inline constexpr bool is_otherwise<otherwise_case<F>> = true;
 
 }  // namespace detail
 
-// A case that receives. A case does not keep its channel alive: some handle must, until the select
-// is over. (A selector keeps those of its cases.)
+// A case that receives. A case does not keep its channel alive: a handle must exist until the
+// select is over. (A selector keeps the channels of its cases alive.)
 template <class T, class F = detail::no_handler>
 auto recv(const chan<T>& c, F handler = {}) {
   return detail::receive_case<T, F>(c, std::move(handler));
 }
+// A case that receives from a receiver.
 template <class T, class F = detail::no_handler>
 auto recv(const receiver<T>& c, F handler = {}) {
   return detail::receive_case<T, F>(c, std::move(handler));
 }
 
 // A case that sends x, which must live until the select is over. An lvalue is copied; an rvalue is
-// moved from, and only if the case is taken. What is no T is made one at once, and is the case's.
+// moved from, and only if the case is taken. If x is not a T, a T is made from it at once, which
+// the case owns.
 template <class T, class U, class F = detail::no_handler>
   requires detail::sendable_as<U, T>
 auto send(const chan<T>& c, U&& x, F handler = {}) {
   auto source = detail::value_to_send<T>(std::forward<U>(x));
   return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
+// A case that sends x to a sender.
 template <class T, class U, class F = detail::no_handler>
   requires detail::sendable_as<U, T>
 auto send(const sender<T>& c, U&& x, F handler = {}) {
@@ -260,21 +264,21 @@ auto send(const sender<T>& c, U&& x, F handler = {}) {
   return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
 
-// A variable that send moves from, if its case is taken: send(c, moving(x)). It is what
-// std::move(x) is, but never a temporary, so that a selector can have it.
+// Marks a variable from which send moves if its case is taken: send(c, moving(x)). Unlike
+// std::move(x), it never stands for a temporary, so a selector can accept it.
 template <class T>
   requires(!std::is_const_v<T>)
 [[nodiscard]] detail::moved_reference<T> moving(T& x) noexcept {
   return {std::addressof(x)};
 }
 
-// A case that is taken if no other was for so long.
+// A case that is taken if no other case could be taken for the duration `d`.
 template <class Rep, class Period, class F>
 auto after(std::chrono::duration<Rep, Period> d, F handler) {
   return detail::after_case<F>{detail::to_ns(d), std::move(handler)};
 }
 
-// A case that is taken if no other is ready. May stand anywhere, once.
+// A case that is taken if no other is ready. A select has at most one of them, at any position.
 template <class F = detail::no_handler>
 auto otherwise(F handler = {}) {
   return detail::otherwise_case<F>{std::move(handler)};
@@ -296,7 +300,7 @@ C as_case(C&& c) {
   return std::move(c);
 }
 
-// One of a select's cases, of whatever kind.
+// A case of a selector, of whatever kind.
 class any_case {
  public:
   virtual ~any_case() = default;
@@ -306,7 +310,7 @@ class any_case {
   virtual void finish() = 0;
 };
 
-// Calls f; keeps what it throws unless there is something already.
+// Calls f. Keeps the exception that f throws, unless there is one already.
 template <class F>
 void keep_first(std::exception_ptr& thrown, F&& f) noexcept {
   try {
@@ -316,7 +320,7 @@ void keep_first(std::exception_ptr& thrown, F&& f) noexcept {
   }
 }
 
-// A run of select over typed cases: prepares them, takes one, returns the others' values.
+// Runs a select over typed cases: prepares them, takes one, moves the values of the others back.
 template <class Tuple, std::size_t... I>
 std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
   constexpr std::size_t n = sizeof...(I);
@@ -346,7 +350,8 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
           ++count;
         }
       };
-  // If a value cannot be moved back, the others still are, and the case that was taken is finished.
+  // If a value cannot be moved back, the other values still are, and the case that was taken is
+  // finished.
   std::exception_ptr thrown;
   [[maybe_unused]] const auto put_aside =
       [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) noexcept {
@@ -356,7 +361,7 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
           if (at != except) keep_first(thrown, [&c] { c.put_aside(); });
         }
       };
-  // If preparing one throws, the values of those before it go back.
+  // If preparing a case throws, the values of the cases before it are moved back.
   struct returner {
     decltype(put_aside)& aside;
     bool armed = true;
@@ -408,8 +413,9 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
 
 }  // namespace detail
 
-// Takes one case. Returns: its index. Throws: closed_channel if it is a send on a closed channel,
-// std::logic_error if there are two otherwise, and what its handler throws. Blocks: the goroutine.
+// Waits until a case is ready, and takes it. Returns: its index. Throws: closed_channel if the case
+// is a send on a closed channel, std::logic_error if there are two otherwise, and what the handler
+// throws. Blocks: the goroutine.
 template <class... Cases>
 std::size_t select(Cases&&... cases) {
   auto all = std::make_tuple(detail::as_case(std::forward<Cases>(cases))...);
@@ -419,9 +425,9 @@ std::size_t select(Cases&&... cases) {
 // A select whose cases are known only at run time.
 class selector {
  public:
-  // Adds a case, of any kind that select takes. A variable that is sent must live as long as the
-  // selector waits; it is copied each time, or moved from (send(c, moving(x))). Returns: the index
-  // of the case. Throws: std::logic_error at a second otherwise.
+  // Adds a case of any kind that select takes. A variable that is sent must live as long as the
+  // selector waits; each wait() copies it, or moves from it (send(c, moving(x))). Returns: the
+  // index of the case. Throws: std::logic_error at a second otherwise.
   template <class Case>
   std::size_t add(Case&& c) {
     auto owned = detail::as_case(std::forward<Case>(c));
@@ -443,12 +449,12 @@ class selector {
     }
     return index;
   }
-  // The value may be a temporary, and would be gone before wait().
+  // Deleted, because the value may be a temporary that is gone before wait().
   template <class Case>
     requires detail::may_dangle<std::remove_cvref_t<Case>>
   std::size_t add(Case&& c) = delete;
 
-  // As select; may be repeated.
+  // Like select. May be called again and again.
   std::size_t wait() {
     untyped_.clear();
     places_.clear();
@@ -501,12 +507,12 @@ class selector {
     explicit handled(C&& c) : typed(std::move(c)) {}
     void finish() override { std::invoke(typed.handler); }
   };
-  // The values of the cases that were not taken go back, also if preparing one throws.
+  // Moves the values of the cases that were not taken back, also if preparing a case throws.
   struct returner {
     selector* self;
     std::size_t except;
     bool armed = true;
-    // Returns: what could not be moved back threw.
+    // Returns: the first exception that moving a value back threw, or null.
     std::exception_ptr now() noexcept {
       armed = false;
       std::exception_ptr thrown;

@@ -1,4 +1,4 @@
-// weft/semaphore.hpp: permits that are taken and given back. A part of weft/sync.hpp.
+// weft/semaphore.hpp: permits that are acquired and released. A part of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -16,8 +16,9 @@ namespace weft {
 
 class context;
 
-// std::counting_semaphore. Who waits longest gets the next permit; nobody overtakes. May be
-// destroyed once its last acquire has returned, whatever the releases are still doing.
+// Like std::counting_semaphore. The goroutine that has waited longest gets the next permit; no
+// other overtakes it. May be destroyed once the last acquire has returned, even if a release has
+// not returned yet.
 template <std::ptrdiff_t LeastMaxValue = detail::semaphore_core::most>
 class counting_semaphore {
   static_assert(0 <= LeastMaxValue && LeastMaxValue <= detail::semaphore_core::most,
@@ -30,19 +31,19 @@ class counting_semaphore {
   counting_semaphore(const counting_semaphore&) = delete;
   counting_semaphore& operator=(const counting_semaphore&) = delete;
 
-  // Requires: n >= 0, and no more than max() in all.
+  // Gives `n` permits back. Requires: n >= 0, and never more than max() permits in all.
   void release(std::ptrdiff_t n = 1) noexcept {
     detail::observe(detail::touch::release, this, "release");
     core_.release(n);
   }
 
-  // Blocks: the goroutine.
+  // Waits for a permit and takes it. Blocks: the goroutine.
   void acquire() {
     detail::observe(detail::touch::arrive, this, "acquire");
     core_.acquire();
     detail::observe(detail::touch::acquire, this);
   }
-  // Returns: the context's error, without a permit, if that ended first.
+  // Returns: the context's error, without a permit, if the context ended first.
   [[nodiscard]] std::error_code acquire(const context& c) {
     detail::observe(detail::touch::arrive, this, "acquire");
     return detail::wait_with(c, [this](detail::patience limit) {
@@ -53,7 +54,7 @@ class counting_semaphore {
     detail::observe(detail::touch::arrive, this, "try_acquire");
     return detail::acquired(core_.try_acquire(), this);
   }
-  // Returns: false if the time was over first. Blocks: the goroutine.
+  // Waits for at most `d`. Returns: false if the time was over first. Blocks: the goroutine.
   template <class Rep, class Period>
   [[nodiscard]] bool try_acquire_for(std::chrono::duration<Rep, Period> d) {
     detail::observe(detail::touch::arrive, this, "try_acquire_for");
@@ -71,6 +72,7 @@ class counting_semaphore {
   detail::guarded<detail::semaphore_core> core_;
 };
 
+// Like std::binary_semaphore.
 using binary_semaphore = counting_semaphore<1>;
 
 }  // namespace weft

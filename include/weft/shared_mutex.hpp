@@ -15,10 +15,11 @@ namespace weft {
 
 class context;
 
-// std::shared_timed_mutex's interface. A writer that waits holds back new readers, and a writer
-// that unlocks lets in all readers that wait, so neither can starve the other. Readers on several
-// processors do not slow each other down. Like mutex it has no owner, is not recursive (not for
-// readers either: a writer may come in between), and may be destroyed by whoever unlocked it last.
+// A lock with std::shared_timed_mutex's interface. A writer that waits holds back new readers, and
+// a writer that unlocks lets in all readers that wait, so neither can starve the other. Readers on
+// several processors do not slow each other down. Like mutex, it has no owner, and the goroutine
+// that unlocked it last may destroy it. It is not recursive, not even for readers, because a writer
+// may come between two locks of a reader.
 class shared_mutex {
  public:
   constexpr shared_mutex() noexcept = default;
@@ -27,7 +28,7 @@ class shared_mutex {
 
   // Blocks: the goroutine.
   void lock() { (void)lock_within(detail::no_deadline); }
-  // Returns: the context's error, without the lock, if that ended first.
+  // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock(const context& c) {
     return detail::wait_with(c, [this](detail::patience limit) { return lock_within(limit); });
   }
@@ -45,7 +46,7 @@ class shared_mutex {
     return detail::wait_on_clock(when,
                                  [this](std::int64_t deadline) { return lock_within(deadline); });
   }
-  // Unlocking what is not locked ends the process.
+  // Unlocking a shared_mutex that is not locked ends the process.
   void unlock() noexcept {
     detail::observe(detail::touch::release, this, "unlock");
     core_.unlock();
@@ -53,7 +54,7 @@ class shared_mutex {
 
   // Blocks: the goroutine.
   void lock_shared() { (void)lock_shared_within(detail::no_deadline); }
-  // Returns: the context's error, without the lock, if that ended first.
+  // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock_shared(const context& c) {
     return detail::wait_with(c,
                              [this](detail::patience limit) { return lock_shared_within(limit); });
@@ -78,7 +79,8 @@ class shared_mutex {
   }
 
  private:
-  // What readers release only writers acquire: to a test readers do not order each other.
+  // What readers release, only writers acquire. So a test sees readers as unordered among
+  // themselves.
   const void* readers() const noexcept { return reinterpret_cast<const char*>(this) + 1; }
   bool written(bool yes) noexcept {
     return detail::acquired(detail::acquired(yes, this), readers());

@@ -1,4 +1,5 @@
-// weft/single_flight.hpp: many who want the same, one who does it. A part of weft/sync.hpp.
+// weft/single_flight.hpp: many goroutines want the same result, and one of them computes it. A part
+// of weft/sync.hpp.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -16,8 +17,8 @@
 
 namespace weft {
 
-// run(key, f) calls f, unless a call for the same key is under way: then it waits for that one and
-// shares what it returns or throws.
+// run(key, f) calls f, unless a call for the same key is under way. Then it waits for that call and
+// shares what the call returns or throws.
 template <class K, class V>
 class single_flight {
  public:
@@ -25,14 +26,14 @@ class single_flight {
   single_flight(const single_flight&) = delete;
   single_flight& operator=(const single_flight&) = delete;
 
-  // Returns: the value, and whether others got it too. Blocks: the goroutine.
+  // Returns: the value, and whether other goroutines got it, too. Blocks: the goroutine.
   template <class F>
   std::pair<V, bool> run(const K& key, F&& f) {
     detail::observe(detail::touch::arrive, this);
     std::shared_ptr<flight> mine;
     std::shared_ptr<flight> theirs;
     {
-      // Held across no call into weft, so a goroutine holds it on one thread.
+      // No call into weft happens while the lock is held, so a goroutine holds it on one thread.
       const std::lock_guard hold(mutex_);
       std::shared_ptr<flight>& slot = flights_[key];
       if (slot != nullptr) {
@@ -80,7 +81,7 @@ class single_flight {
     return {*mine->value, mine->shared};
   }
 
-  // The next run of `key` calls anew, even if a call is under way.
+  // Makes the next run of `key` call its function, even if a call is under way.
   void forget(const K& key) {
     detail::observe(detail::touch::arrive, this);
     const std::lock_guard hold(mutex_);
@@ -90,8 +91,8 @@ class single_flight {
  private:
   struct flight {
     detail::one_shot<detail::seam> landed;
-    std::optional<V> value;     // before landing: whoever calls
-    std::exception_ptr thrown;  // the same
+    std::optional<V> value;     // written by the goroutine that calls; others read it after landing
+    std::exception_ptr thrown;  // like value
     bool shared = false;        // guarded by mutex_
   };
 

@@ -1,5 +1,5 @@
 // weft/sync.hpp: synchronisation between goroutines, and between goroutines and plain threads. Each
-// class is to be had alone, too.
+// class also has a header of its own.
 #pragma once
 
 #include <weft/barrier.hpp>             // IWYU pragma: export

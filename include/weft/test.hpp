@@ -1,7 +1,7 @@
-// weft/test.hpp: tests that own time and chance. Link weft::test (pkg-config: weft_test).
+// weft/test.hpp: tests that control time and chance. Link weft::test (pkg-config: weft_test).
 //
 // bubble(f) runs f, and every goroutine started in it, on a virtual clock: when all of them wait,
-// time jumps to the next timer. A test of an hour's timeouts takes no time.
+// time jumps to the next timer. A test of time-outs of an hour takes no time.
 //
 //     weft::test::bubble([] {
 //       auto reply = weft::async([] { weft::this_goroutine::sleep_for(1h); return 42; });
@@ -9,36 +9,39 @@
 //       EXPECT_EQ(reply.get(), 42);
 //     });
 //
-// explore(options, f) runs f many times, each time in another order of its goroutines' steps, and
-// stops at the first that fails: by an exception, a failed GoogleTest expectation, a deadlock, a
-// race on a var, no end, or something left behind. It then looks for the fewest switches that still
-// fail, shows them as a table with one column per goroutine, and prints the line that replays them:
+// explore(options, f) runs f many times, each time with another order of its goroutines' steps, and
+// stops at the first run that fails: by an exception, a failed GoogleTest expectation, a deadlock,
+// a race on a var, "no end", or something left behind. explore() then looks for the fewest switches
+// that still fail, shows them as a table with one column per goroutine, and prints the line that
+// replays them:
 //
 //     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
 //
-// A run that ends the process (a fault, abort(), a sanitizer's report) prints that line too; the
-// table comes when it is replayed.
+// If a run ends the process (a fault, abort(), a sanitizer's report), that line is printed, too;
+// the table appears when the line is replayed.
 //
-// What counts as a step: every call into weft, every point(), and every access to an atomic<T> or
-// var<T> of this header. Code between two steps runs without interruption, so plain data that
-// goroutines share unprotected wants to be a var. The goroutines of a test all live on the calling
-// thread (or, if that is a goroutine itself, on a thread of its own); code in them must not hold a
-// std::mutex across a step, must not depend on addresses or other clocks than weft's, and makes its
-// state anew each time f is called. A run that fails is abandoned where it stands: destructors of
-// what its goroutines held do not run, so its memory is not given back, and the same goes for each
-// of the (at most 3,000) runs that look for fewer switches; a SCOPED_TRACE in it stays, too.
+// A step is a call into weft, a point(), or an access to an atomic<T> or var<T> of this header.
+// Code between two steps runs without interruption, so plain data that goroutines share without
+// protection should be a var. The goroutines of a test all run on the calling thread (or, if the
+// caller is a goroutine itself, on a thread of its own). Their code must not hold a std::mutex
+// across a step, must not depend on addresses or on clocks other than weft's, and makes its state
+// anew each time f is called. A run that fails is abandoned where it stands. The destructors of
+// what its goroutines held do not run, so its memory is not given back; a SCOPED_TRACE in it stays,
+// too. This also holds for each of the (at most 3,000) runs that look for fewer switches.
 //
-// "Something left behind" is a goroutine that still waits, a timer that is still armed, or an open
-// file descriptor, when f has returned.
+// "Something left behind" is a goroutine that still waits, a timer that is still armed, or a file
+// descriptor that is still open when f has returned.
 //
-// A loop that waits for others yields or sleeps in each turn; then everybody has one in time. One
-// that does neither may be run for ever, which is "no end", unless the strategy is random.
+// A loop that waits for other goroutines has to yield or sleep in each turn; then every goroutine
+// gets its turn in time. A loop that does neither may run for ever, which is "no end", unless the
+// strategy is random.
 //
-// What is made in a bubble or an exploration can be used only there: a channel, timer or context
-// used outside throws std::logic_error, and a goroutine of it that is woken by a lock from outside
-// ends the process, with a message that says so. Deadlines of a context that was made outside are
-// in real time. A std::stop_token tells a race detector nothing: order what follows
-// stop_requested() by other means. GoogleTest's death tests want death_test_style "threadsafe".
+// Objects that are made in a bubble or an exploration can be used only there. A channel, timer or
+// context that is used outside throws std::logic_error. If a lock from outside wakes a goroutine of
+// the bubble, the process ends with a message that says so. Deadlines of a context that was made
+// outside are in real time. The race detector learns nothing from a std::stop_token: order what
+// follows stop_requested() by other means. GoogleTest's death tests need death_test_style
+// "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -59,38 +62,40 @@
 
 namespace weft::test {
 
-// How explore() picks who makes the next step.
+// How explore() picks the goroutine that makes the next step.
 enum class strategy : std::uint8_t {
-  random,      // anybody who can, each time
-  priorities,  // whoever has the highest priority; priorities are random and change a few times in
-               // a run (PCT): finds what needs few but exact switches in a long program
+  random,      // any goroutine that can, each time
+  priorities,  // the goroutine with the highest priority; priorities are random and change a few
+               // times in a run (PCT): finds failures that need few but exact switches in a long
+               // program
   exhaustive,  // every order within a bound on preemptions, for small programs
 };
 
-// Which effects of memory an atomic shows. Races on vars are found in either.
+// Which effects of memory an atomic shows. Either model finds races on vars.
 enum class memory : std::uint8_t {
   sequential,  // every access takes effect at once
-  buffered,    // x86-64's: a store that is not seq_cst may be seen by others later than the loads
-               // that follow it
+  buffered,    // like x86-64: other goroutines may see a store that is not seq_cst later than the
+               // loads that follow it
 };
 
+// Options of an exploration.
 struct options {
   strategy how = strategy::random;
-  std::uint64_t runs = 1'000;  // at most; exhaustive: if there are more, it has not been exhausted
-  std::uint64_t seed = 0;      // 0: WEFT_SEED if that is a number, else always the same
+  std::uint64_t runs = 1'000;  // at most; exhaustive: if there are more, `exhausted` stays false
+  std::uint64_t seed = 0;      // 0: WEFT_SEED if that is a number, else a fixed seed
   int switches = 2;            // exhaustive: preemptions in one run at most; -1: any number
   int changes = 3;             // priorities: changes in one run
-  int procs = 0;  // goroutines that may be in the middle of something; 0: all. With 1 a goroutine
-                  // is never interrupted between two waits or yields.
+  int procs = 0;  // how many goroutines may have a processor at the same time; 0: all. With 1 a
+                  // goroutine is never interrupted between two waits or yields.
   std::uint64_t steps = 100'000;  // of one run; more is "no end"
-  // How late a goroutine may be: timers fire up to so long while others still have something to do.
+  // How long a goroutine may be delayed: while it could run, timers up to this much later may fire.
   std::chrono::nanoseconds late = std::chrono::milliseconds(10);
   memory model = memory::sequential;
   bool shrink = true;  // look for the fewest switches
   std::source_location where = std::source_location::current();
 };
 
-// What came of an exploration.
+// The result of an exploration.
 struct result {
   bool ok = true;
   bool exhausted = false;      // exhaustive: every order within the bound was seen
@@ -102,7 +107,7 @@ struct result {
   std::string report;          // all of it, with the table
 };
 
-// Thrown by explore() and bubble(); what() is the report.
+// Thrown by explore() and bubble() when a run fails; what() is the report.
 class failed : public std::runtime_error {
  public:
   explicit failed(const result& r) : std::runtime_error(r.report), result_(r) {}
@@ -112,37 +117,41 @@ class failed : public std::runtime_error {
   test::result result_;
 };
 
+// Options of a bubble.
 struct bubble_options {
   std::uint64_t steps = 10'000'000;  // more is "no end"
 };
 
-// Runs f in a bubble, and returns when it and all goroutines started in it have ended.
-// Throws: what f throws, or whatever else leaves one of its goroutines; `failed` if all of them
-// wait and no timer would let one go on, if f has ended and others wait or a timer is left behind,
-// or after too many steps; std::logic_error inside of another.
+// Runs f in a bubble. Returns when f and all goroutines started in it have ended. Throws: what
+// leaves f or another goroutine of the bubble; `failed` if all goroutines wait and no timer would
+// let one go on, if f has ended and others wait or a timer is left behind, or after too many steps;
+// std::logic_error inside of another bubble or exploration.
 WEFT_API void bubble(const std::function<void()>& f, const bubble_options& o = {});
 
-// In a bubble or an exploration: returns when all other goroutines wait for each other, for time,
-// or for this one. Throws: std::logic_error elsewhere, or if somebody waits so already.
+// In a bubble or an exploration: returns when every other goroutine waits for another goroutine,
+// for time, or for the caller. Throws: std::logic_error elsewhere, or if another goroutine is in
+// wait() already.
 WEFT_API void wait();
 
-// Throws: `failed` at the first failure; std::logic_error inside of another.
+// Runs f in many orders, as described above. Throws: `failed` at the first failure;
+// std::logic_error inside of another bubble or exploration.
 WEFT_API void explore(const options& o, const std::function<void()>& f);
-// The same without throwing.
+// Like explore(), but returns a failure instead of throwing it.
 [[nodiscard]] WEFT_API result try_explore(const options& o, const std::function<void()>& f);
-// Runs the one order that result::seed of a failure names.
+// Runs only the order that result::seed of a failure names.
 [[nodiscard]] WEFT_API result replay(const options& o, const std::string& seed,
                                      const std::function<void()>& f);
 
-// Fails the run, or outside of any throws std::logic_error, unless `condition` holds.
+// Fails the run unless `condition` holds. Outside of a run it throws std::logic_error instead.
 WEFT_API void check(bool condition, const char* text);
 
-// A place where a goroutine may be interrupted. Nothing outside of a bubble or an exploration.
+// A place where a goroutine may be interrupted. Does nothing outside of a bubble or an exploration.
 inline void point() noexcept {
   weft::detail::observe(weft::detail::touch::arrive, nullptr, "point");
 }
 
-// Tells what tables call a mutex, channel or wait_group: name(&m, "m"). Without it they are #1, #2.
+// Sets the name that tables show for a mutex, channel or wait_group: name(&m, "m"). Objects without
+// a name appear as #1, #2.
 WEFT_API void name(const void* object, const char* text);
 template <class Handle>
   requires requires(const Handle& c) { c.core(); }
@@ -159,7 +168,7 @@ struct cell {
   std::string (*show)(std::uint64_t bits);
 };
 
-// What an access does to the value found. Returns: whether it is replaced, by `wanted`.
+// What an access does to the value `found`. Returns: whether `wanted` replaces it.
 using modifier = bool (*)(void* argument, std::uint64_t found, std::uint64_t& wanted);
 
 WEFT_API bool in_simulation() noexcept;
@@ -177,7 +186,7 @@ WEFT_API std::uint64_t modify(void* place, const cell& c, const char* what, std:
 WEFT_API void fence(std::memory_order order);
 
 enum class access : std::uint8_t { read, write };
-// A value, for tables. Nothing is shown without a function.
+// A value, for tables. Without a function nothing is shown.
 struct shown {
   const void* place = nullptr;
   std::string (*show)(const void* place) = nullptr;
@@ -211,8 +220,8 @@ std::string show(T value) {
 
 }  // namespace detail
 
-// std::atomic, of which every access is a step. Outside of bubbles and explorations it is just
-// that. For values of up to 8 bytes.
+// A std::atomic of which every access is a step. Outside of bubbles and explorations it is a plain
+// std::atomic. For values of up to 8 bytes.
 template <class T>
 class atomic {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t),
@@ -229,7 +238,7 @@ class atomic {
   constexpr explicit(false) atomic(T value) noexcept : value_(value) {
     if (!std::is_constant_evaluated() && detail::active()) detail::created(&value_, as_cell);
   }
-  // `name` is what tables call it.
+  // `name` is shown in tables.
   atomic(T value, const char* name) noexcept : atomic(value) {
     if (detail::active()) detail::named(&value_, name);
   }
@@ -242,7 +251,7 @@ class atomic {
   void name(const char* text) noexcept {
     if (detail::active()) detail::named(&value_, text);
   }
-  // For futexes, and whoever else knows the value by its address.
+  // For futexes and other code that knows the value by its address.
   const void* address() const noexcept { return &value_; }
 
   T load(order_type order = seq_cst) const noexcept {
@@ -287,7 +296,7 @@ class atomic {
   bool compare_exchange_strong(T& expected, T desired, order_type order = seq_cst) noexcept {
     return compare_exchange_strong(expected, desired, order, without_release(order));
   }
-  // Never fails without reason in a simulation.
+  // Never fails spuriously in a simulation.
   bool compare_exchange_weak(T& expected, T desired, order_type success,
                              order_type failure) noexcept {
     return compare_exchange_strong(expected, desired, success, failure);
@@ -392,6 +401,7 @@ class atomic {
   std::atomic<T> value_;
 };
 
+// A std::atomic_thread_fence that an exploration sees.
 inline void atomic_thread_fence(std::memory_order order) noexcept {
   if (detail::active()) {
     detail::fence(order);
@@ -400,15 +410,15 @@ inline void atomic_thread_fence(std::memory_order order) noexcept {
   }
 }
 
-// A plain variable, of which every access is a step. Two accesses of different goroutines, one of
-// them a write, that nothing orders are a race: the run fails and shows both, in whatever order
-// they came.
+// A plain variable of which every access is a step. Two accesses of different goroutines, at least
+// one of them a write, are a race if nothing orders them. A race fails the run, which shows both
+// accesses, in whatever order they came.
 template <class T>
 class var {
  public:
   var() : value_() {}
   explicit(false) var(T value) : value_(std::move(value)) {}
-  // `name` is what tables call it.
+  // `name` is shown in tables.
   var(T value, const char* name) : value_(std::move(value)), name_(name) {}
   var(const var&) = delete;
   var& operator=(const var&) = delete;
@@ -427,7 +437,7 @@ class var {
     return *this;
   }
 
-  // One step, for values that are not copied.
+  // read() and write() are one step each, for values that are not copied.
   const T& read() const {
     touch(detail::access::read, &value_);
     return value_;
@@ -437,7 +447,7 @@ class var {
     return value_;
   }
 
-  // Two steps, a read and a write, as the machine does it.
+  // Two steps, a read and a write, as the hardware does them.
   template <class U>
   var& operator+=(const U& n) {
     T value = read();
@@ -455,7 +465,7 @@ class var {
 
  private:
   // `value` is what is read or will be written; null if that is not known yet. Inlined, because the
-  // place of its call is the place of the access.
+  // place of the call is the place of the access.
   [[gnu::always_inline]] void touch(detail::access a, const T* value) const {
     if (!detail::active()) return;
     detail::shown as{};

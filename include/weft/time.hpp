@@ -1,7 +1,7 @@
 // weft/time.hpp: the runtime's clock, timers and tickers.
 //
-// Nothing fires early. A timer's channel never holds a value from before the last stop or reset:
-// both take it back if it had not been received, and say so by returning true.
+// No timer fires early. A timer's channel never holds a value from before the last stop or reset:
+// if such a value has not been received, stop and reset take it back and return true.
 #pragma once
 
 #include <weft/chan.hpp>
@@ -17,7 +17,8 @@
 
 namespace weft {
 
-// Monotonic. In a bubble or an exploration (weft/test.hpp) it is theirs.
+// The runtime's clock; it is monotonic. In a bubble or an exploration (weft/test.hpp) it shows
+// their virtual time.
 struct clock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;
@@ -31,20 +32,21 @@ namespace detail {
 
 class timer_core;
 
-// A function without arguments that may be move-only, to be called once or, by timers that are
-// reset, more often.
+// A function without arguments, which may be move-only. It is called once, or more often by a timer
+// that is reset.
 class timer_function {
  public:
   virtual ~timer_function() = default;
   virtual void call() = 0;
-  // Asked when its time has come, inside the runtime. Returns: false if it is not to be called,
-  // because its owner (a context) is being destroyed, and about to stop the timer.
+  // Asked inside the runtime when the time has come. Returns: false if the function must not be
+  // called, because its owner (a context) is being destroyed and is about to stop the timer.
   virtual bool claim() noexcept { return true; }
-  // Whether it may be called while the process exits, though it was set before: it is the library's
-  // own, and uses no object that may have been destroyed.
+  // Returns: whether the function may be called while the process exits, even if it was set before
+  // the exit began. True only for functions of the library, which use no object that may have been
+  // destroyed.
   virtual bool may_outlive_statics() const noexcept { return false; }
-  // While the process exits, inside the runtime: whether a goroutine that still runs could learn
-  // that it was called.
+  // Asked inside the runtime while the process exits. Returns: whether a goroutine that still runs
+  // could learn that the function was called.
   virtual bool is_heard() noexcept { return true; }
 };
 template <class F>
@@ -61,9 +63,9 @@ class timer_function_of final : public timer_function {
 // A counted reference to a timer.
 class WEFT_API timer_ref {
  public:
-  // A timer whose channel gets the time, once or every period_ns. Throws: std::bad_alloc.
+  // Makes a timer whose channel gets the time, once or every period_ns. Throws: std::bad_alloc.
   static timer_ref make(std::int64_t delay_ns, std::int64_t period_ns);
-  // One that calls f in a goroutine of its own.
+  // Makes a timer that calls f in a goroutine of its own.
   static timer_ref make(std::int64_t delay_ns, std::unique_ptr<timer_function> f);
 
   timer_ref() noexcept = default;
@@ -95,36 +97,38 @@ std::int64_t period_ns(std::chrono::duration<Rep, Period> d) {
 
 }  // namespace detail
 
-// A handle; a copy is another handle on the same timer. Dropping one stops nothing that anybody
-// could hear: a timer goes when the last handle on it and on its channel does.
+// A timer that fires once. A timer is a handle; a copy is another handle on the same timer.
+// Dropping a handle stops nothing that the program could notice: a timer ends when the last handle
+// on it and on its channel is gone.
 class timer {
  public:
-  // Delivers the time on c() after `d`.
+  // Makes a timer that delivers the time on c() after `d`.
   template <class Rep, class Period>
   [[nodiscard]] explicit timer(std::chrono::duration<Rep, Period> d)
       : ref_(detail::timer_ref::make(detail::to_ns(d), 0)) {}
 
-  // The nil channel if it was made by after_func.
+  // Returns: the channel of the timer; the nil channel if the timer was made by after_func.
   receiver<clock::time_point> c() const { return receiver<clock::time_point>(ref_.channel()); }
 
-  // Returns: true if it was running, or had fired and its value had not been received.
+  // Stops the timer. Returns: true if the timer was running, or had fired and its value had not
+  // been received.
   bool stop() { return ref_.stop(); }
-  // The same, and starts it anew.
+  // Like stop(), and starts the timer anew.
   template <class Rep, class Period>
   bool reset(std::chrono::duration<Rep, Period> d) {
     return ref_.reset(detail::to_ns(d), 0);
   }
 
-  // For after_func.
+  // Used by after_func.
   explicit timer(detail::timer_ref ref) noexcept : ref_(std::move(ref)) {}
 
  private:
   detail::timer_ref ref_;
 };
 
-// Delivers the time every `period`; ticks that nobody received in time are dropped. The destructor
-// stops it; but a channel that is taken from a temporary, as in ticker(1s).c(), goes on for as long
-// as there is a handle on it: Go's time.Tick.
+// Delivers the time every `period`; ticks that are not received in time are dropped. The destructor
+// stops the ticker. But a channel that is taken from a temporary, as in ticker(1s).c(), goes on for
+// as long as there is a handle on it, like Go's time.Tick.
 class ticker {
  public:
   // Throws: std::invalid_argument unless the period is positive.
@@ -146,7 +150,8 @@ class ticker {
     return receiver<clock::time_point>(given_away.channel());
   }
   void stop() { ref_.stop(); }
-  // Throws: also std::logic_error if it was moved from.
+  // Starts the ticker anew with this period. Throws: std::invalid_argument unless the period is
+  // positive, std::logic_error if the ticker was moved from.
   template <class Rep, class Period>
   void reset(std::chrono::duration<Rep, Period> period) {
     ref_.reset(detail::period_ns(period), detail::period_ns(period));
@@ -164,7 +169,8 @@ template <class Rep, class Period>
 }
 
 // Calls f in a goroutine of its own after `d`, unless the timer is stopped before. Dropping the
-// timer does not stop it. If there is no memory for a goroutine then, f is called when there is.
+// timer does not stop it. If there is no memory for a goroutine at that time, f is called as soon
+// as there is.
 template <class Rep, class Period, class F>
 timer after_func(std::chrono::duration<Rep, Period> d, F&& f) {
   static_assert(std::is_invocable_v<std::decay_t<F>&>, "the function of after_func takes nothing");

@@ -22,16 +22,17 @@ namespace detail {
 [[noreturn]] WEFT_API void throw_negative_wait_group();
 }
 
-// Waits for a number of goroutines. Go's sync.WaitGroup. May be destroyed as soon as wait() has
-// returned, and used again.
+// Waits for a number of goroutines, like Go's sync.WaitGroup. As soon as wait() has returned, the
+// wait_group may be destroyed or used again.
 class wait_group {
  public:
   wait_group() = default;
   wait_group(const wait_group&) = delete;
   wait_group& operator=(const wait_group&) = delete;
 
-  // Adds n, which may be negative, to the counter; at 0 everyone who waits goes on.
-  // Throws: std::logic_error if the counter would become negative; it is unchanged then.
+  // Adds n, which may be negative, to the counter. When the counter reaches 0, every goroutine that
+  // waits goes on. Throws: std::logic_error if the counter would become negative; it is unchanged
+  // then.
   void add(int n) {
     detail::observe(n < 0 ? detail::touch::release : detail::touch::arrive, this, "add");
     if (n >= 0) {
@@ -41,6 +42,7 @@ class wait_group {
     }
   }
 
+  // Subtracts 1 from the counter, like add(-1).
   void done() {
     detail::observe(detail::touch::release, this, "done");
     if (!core_.sub(1)) detail::throw_negative_wait_group();
@@ -52,7 +54,7 @@ class wait_group {
     core_.wait(detail::wait_reason::wait_group);
     detail::observe(detail::touch::acquire, this);
   }
-  // Returns: the context's error if that ended first.
+  // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c) {
     detail::observe(detail::touch::arrive, this, "wait with context");
     return detail::wait_with(c, [this](detail::patience limit) {
@@ -60,8 +62,8 @@ class wait_group {
     });
   }
 
-  // Starts f in a goroutine that is counted until it ends, by returning or by exit().
-  // Throws: as weft::go; the counter is unchanged then.
+  // Starts f in a goroutine that is counted until it ends, by returning or by exit(). Throws: as
+  // weft::go; the counter is unchanged then.
   template <class F>
   [[gnu::always_inline]] void go(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>>,
@@ -89,11 +91,11 @@ class wait_group {
           group->core_.sub(1);
         }
       };
-      // An exception ends the process with the stack as it is, before any destructor runs: nobody
-      // who waits can go on first.
+      // An exception ends the process with the stack as it is, before any destructor runs. So no
+      // goroutine that waits can go on first.
       const finisher last{group};
       F call(std::move(*f));
-      f.reset();  // both are gone before the group is told, also if moving copies
+      f.reset();  // both are destroyed before the group is told, also if the move was a copy
       std::invoke(std::move(call));
     }
   };
