@@ -63,7 +63,7 @@ chan_core* chan_core::make_owned(std::size_t capacity, const chan_shape& shape, 
   chan_core* const core = allocate(capacity, shape);
   core->owner_ = owner;
   core->set_flag(has_owner);
-  // One of a simulation has none anyway, and forgo_bias looks whether it is used there.
+  // A channel of a simulation never has a bias, and forgo_bias checks that it is used in one.
   if (!core->is_simulated()) core->bias_after_.store(never_biased, std::memory_order_relaxed);
   return core;
 }
@@ -89,9 +89,9 @@ void chan_core::destroy() noexcept {
   bytes <= block_bytes ? free_block(this) : ::operator delete(this, bytes);
 }
 
-// Each look takes the channel's memory from whoever works on it, so that an operation of 10 ns
-// takes that one 100. Waiting twice as long after each lets it get on: two processors together are
-// then not slower than one.
+// Each look at the lock takes the cache line of the channel away from the thread that works on it,
+// whose operation then takes 100 ns instead of 10. Doubling the pause after each look lets that
+// thread get on: two processors together are then not slower than one.
 void chan_core::lock_slow() noexcept {
   constexpr int most = 7;
   sched::machine* const m = sched::this_machine();
@@ -101,7 +101,8 @@ void chan_core::lock_slow() noexcept {
     // relaxed: only a look before the exchange.
     if (lock_.load(std::memory_order_relaxed) == 0 && try_lock()) break;  // [N1]
   }
-  // Thieves want to know whether it pays to run here what others share (theft.hpp).
+  // From this time a thief sees whether it pays to run a goroutine here that shares a channel with
+  // others (theft.hpp).
   if (m != nullptr) m->p->lock_wait_ns += base::now_ns() - begin_ns;
 }
 
@@ -119,11 +120,11 @@ void chan_core::lock_slow() noexcept {
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   uses_in_a_row_ = 0;
   if (m == nullptr || has_forgone_bias() || may_somebody_give_up_locked()) return;
-  // It will have to use it for longer next time.
+  // The next bias needs more uses in a row.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
   bias_.store(m, std::memory_order_relaxed);  // I4
-  lock_.store(0, std::memory_order_release);  // [N1] from here on it does without
+  lock_.store(0, std::memory_order_release);  // [N1] from now on m does not need the lock
 }
 
 // Called once in hundreds of uses. Returns: true also if the queue is too long to look at all of it.
@@ -144,7 +145,7 @@ bool chan_core::may_somebody_give_up_locked() const noexcept {
   if (biased != nullptr || !try_lock()) [[unlikely]]
     return false;
   if (bias_.load(std::memory_order_acquire) != nullptr) [[unlikely]] {  // I4 [E3]
-    lock_.store(0, std::memory_order_release);
+    lock_.store(0, std::memory_order_release);                          // [N1]
     return false;
   }
   note_use_locked(m);
@@ -157,7 +158,7 @@ bool chan_core::is_away() const noexcept {
 
 void chan_core::require_home() const {
   if (!is_away()) return;
-  // A fast path may have entered.
+  // A fast path may have entered the runtime.
   if (sched::machine* const m = sched::this_machine()) sched::leave(m);
   throw std::logic_error(
       "weft::chan: a channel, timer or context made in bubble() or explore() (weft/test.hpp) is "
@@ -181,14 +182,15 @@ sched::machine* chan_core::enter_and_lock() {
         note_use_locked(m);
         return m;
       }
-      lock_.store(0, std::memory_order_release);
+      lock_.store(0, std::memory_order_release);  // [N1]
     }
     if (m != nullptr) sched::leave(m);
     sched::revoke_bias(bias_);
   }
 }
 
-// With the lock itself: whoever sees that it is forgone looks at nothing else.
+// bias_after_ is set under the lock itself, not under a bias: a thread that sees never_biased there
+// looks at nothing else.
 void chan_core::forgo_bias() {
   if (is_simulated()) return require_home();
   for (bool done = false; !done;) {
@@ -208,8 +210,8 @@ chan_outcome chan_core::perform_locked(side as, void* element, chan_waiter*& ser
                              : receive_locked<false>(element, served);
 }
 
-// On a machine: inside, with the lock; neither afterwards. A simulation never runs on one, so there
-// is nothing to observe.
+// For a machine that is inside the runtime, with the lock or the bias. Afterwards it is outside,
+// with neither. A simulation never runs on a machine, so there is nothing to observe.
 template <chan_core::side as, bool one_word>
 [[gnu::always_inline]] inline chan_outcome chan_core::perform_or_wait_here(sched::machine* m,
                                                                            void* element) {
@@ -232,7 +234,7 @@ template <chan_core::side as, bool one_word>
   return self.done ? chan_outcome::done : chan_outcome::closed;
 }
 
-// From anywhere.
+// For any caller.
 template <chan_core::side as>
 chan_outcome chan_core::perform_or_wait(void* element) {
   if (sched::this_machine() == nullptr) {
@@ -263,8 +265,9 @@ chan_outcome chan_core::perform_or_wait(void* element) {
 chan_outcome chan_core::send(void* element) { return perform_or_wait<side::senders>(element); }
 chan_outcome chan_core::receive(void* element) { return perform_or_wait<side::receivers>(element); }
 
-// The ways of one word. What is here is done when the ring has room, or a value, and nobody else is
-// concerned; all else is called last, so that this needs no frame.
+// Operations on one word. These functions themselves handle the case that the ring has room, or a
+// value, and no other goroutine is concerned. All other cases are calls in tail position, so that
+// these functions need no stack frame.
 chan_outcome chan_core::send_word(std::uint64_t word) {
   sched::machine* const m = sched::this_machine();
   if (m == nullptr || !m->seat.enter()) [[unlikely]]
@@ -302,7 +305,8 @@ chan_word_received chan_core::receive_word() {
   return {word, outcome};
 }
 
-// A thread, a thief's question at the door, or a lock that somebody holds.
+// For a plain thread, a machine that a thief has asked a question, and a lock that another thread
+// holds.
 [[gnu::noinline, gnu::cold]] chan_outcome chan_core::send_word_slow(std::uint64_t word) {
   return send(&word);
 }
@@ -316,7 +320,7 @@ chan_word_received chan_core::receive_word() {
 
 namespace {
 
-// The waiter, and where it is.
+// A waiter that may give up, with its channel and its side.
 struct patient_waiter : chan_waiter {
   chan_core* of = nullptr;
   bool sends = false;
@@ -324,15 +328,15 @@ struct patient_waiter : chan_waiter {
 
 }  // namespace
 
-// Called by what ends the wait, inside the runtime. Returns: whether the waiter was still there.
+// Called by the end of the wait, inside the runtime. Returns: whether the waiter was still queued.
 bool chan_core::give_up(void* argument) noexcept {
   auto* const w = static_cast<patient_waiter*>(argument);
   chan_core* const c = w->of;
   c->lock();
   const bool was_queued = w->queued;
   if (was_queued) c->remove_locked(w->sends ? side::senders : side::receivers, w);
-  // Not unlock(): if the waiter was gone a machine may be privileged by now (I6), but the lock is
-  // held here all the same.
+  // Not unlock(): if the waiter was gone, a machine may have the bias by now (I6), but this thread
+  // holds the lock all the same.
   c->lock_.store(0, std::memory_order_release);  // [N1]
   return was_queued;
 }
@@ -354,7 +358,7 @@ chan_outcome chan_core::perform_within(void* element, patience limit) {
       return outcome;
     }
     if (!is_biased()) break;
-    sched::leave(m);            // it is the privileged one
+    sched::leave(m);            // m has the bias
     sched::revoke_bias(bias_);  // I6
   }
   patient_waiter self;
@@ -381,7 +385,7 @@ chan_outcome chan_core::receive_within(void* element, patience limit) {
 
 // ---- Without waiting ----
 
-// The ways of one word, as send_word and receive_word.
+// Operations on one word, like send_word and receive_word.
 chan_outcome chan_core::try_send_word(std::uint64_t word) {
   sched::machine* const m = sched::this_machine();
   if (m == nullptr || !m->seat.enter()) [[unlikely]]
@@ -456,7 +460,7 @@ chan_outcome chan_core::perform_now(side as, void* element) {
   return perform_entered(as, element);
 }
 
-// A fast path may have entered.
+// A fast path may have entered the runtime.
 chan_outcome chan_core::perform_entered(side as, void* element) {
   sched::machine* const m = enter_and_lock();
   const chan_outcome outcome = perform_and_unlock(as, element);
@@ -465,7 +469,7 @@ chan_outcome chan_core::perform_entered(side as, void* element) {
   return outcome;
 }
 
-// Requires: inside, the lock, which is dropped.
+// Requires: inside the runtime, with the lock or the bias. Lets go of the lock.
 chan_outcome chan_core::perform_and_unlock(side as, void* element) noexcept {
   chan_waiter* served = nullptr;
   const chan_outcome outcome = perform_locked(as, element, served);
@@ -480,7 +484,7 @@ chan_outcome chan_core::offer_inside(void* element) noexcept {
 }
 
 bool chan_core::take_back_inside() noexcept {
-  std::uint64_t element[8];  // as large as one can be; a box would be lost
+  std::uint64_t element[8];  // as large as an element can be; a box would be lost
   lock();
   return perform_and_unlock(side::receivers, element) == chan_outcome::done;
 }
@@ -504,7 +508,7 @@ bool chan_core::close() {
     return false;
   }
   flags_.store(flags() | is_closed, std::memory_order_release);  // [N3]
-  // One queue is empty. The waiters are linked through `next` until they are readied.
+  // At least one queue is empty. The waiters are linked through `next` until they are readied.
   chan_waiter* list = nullptr;
   chan_waiter** end = &list;
   for (const side s : {side::receivers, side::senders}) {

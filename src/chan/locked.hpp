@@ -1,5 +1,5 @@
-// locked.hpp: what is done under a channel's lock: its ring, its queues, and the operations on
-// both. Inlined in chan.cpp and select.cpp; the essay is in weft/detail/chan_core.hpp.
+// locked.hpp: the operations under a channel's lock: on its ring, on its queues, and on both.
+// Inlined in chan.cpp and select.cpp; the essay is in weft/detail/chan_core.hpp.
 #pragma once
 
 #include <weft/detail/chan_core.hpp>
@@ -33,7 +33,8 @@ template <bool one_word>
   count_.store(count() - 1, std::memory_order_release);  // [N4]
 }
 
-// Of a full ring, so that head_ and tail_ are equal. count_ stays as it is: I5.
+// Takes the first element of a full ring and appends another. head_ and tail_ are equal then, and
+// count_ stays as it is (I5).
 template <bool one_word>
 [[gnu::always_inline]] inline void chan_core::exchange_ring_locked(void* element,
                                                                    const void* with) noexcept {
@@ -60,7 +61,7 @@ template <bool one_word>
   if (q.head == nullptr) clear_flag(flag_of(s));
 }
 
-// Takes the first waiter that can still be had.
+// Takes out the first waiter, passing over waiters of selects that another thread has claimed.
 [[gnu::always_inline]] inline chan_waiter* chan_core::take_locked(side s) noexcept {
   chan_queue& q = queue(s);
   while (chan_waiter* const w = q.head) {
@@ -72,7 +73,8 @@ template <bool one_word>
       clear_flag(flag_of(s));
     }
     w->queued = false;
-    // A select's: its owner finds it gone; if the claim fails, somebody else was first.
+    // In a select the claim decides. If it fails, another thread was first; the owner finds the
+    // waiter gone from the queue.
     if (w->set == nullptr || w->set->claim(w->index + 1)) return w;
   }
   return nullptr;

@@ -1,16 +1,17 @@
 // select.cpp: waiting for one of several channels.
 //
-// First a look at all channels without their locks; if some seem to be ready, one of them is
-// chosen, and only that one locked. If that came too late, or none is, all channels are locked, in
-// the order of their addresses, so that everything is seen at one instant: either a case is ready
-// and taken, or the select enters all queues before anybody can come. The locks are dropped before
-// the goroutine has left its machine (arch/context.hpp, busy).
+// A select first looks at all channels without their locks. If some seem to be ready, it chooses
+// one of them and locks only that one. If that came too late, or none seems ready, it locks all
+// channels, in the order of their addresses, so that it sees everything at one instant: either a
+// case is ready and taken, or the select enters all queues before another thread can use a channel.
+// The locks are dropped before the goroutine has left its machine (arch/context.hpp, busy).
 //
-// While all locks are held nobody can claim the select, which is why one that finds another select
-// waiting needs to claim only that one: two selects never wait for each other's decision.
+// While a select holds all its locks no thread can claim it. So when it finds another select
+// waiting, it needs to claim only the other one: two selects never wait for each other's decision.
 //
-// Whoever claims the set has taken one of its waiters out of its queue; the owner takes out the
-// rest when it runs again. Between the two, others find them, fail to claim the set and drop them.
+// The thread that claims a set has taken one of its waiters out of its queue; the owner takes out
+// the rest when it runs again. In between, other threads may find the rest, fail to claim the set
+// and drop them.
 #include <weft/detail/select_core.hpp>
 
 #include "chan/locked.hpp"
@@ -35,7 +36,8 @@ std::uint32_t choose(machine* m, std::uint32_t n) noexcept {
   return m != nullptr ? sched::choose(*m->p, sched::choice::ready_case, n) : choose_inside(n);
 }
 
-// Each of those that seem to be ready has the same chance. Returns: an index, or `none`.
+// Chooses among the cases that seem to be ready, each with the same chance. Returns: an index, or
+// `none`.
 [[gnu::always_inline]] inline std::size_t choose_ready(
     machine* m, std::span<select_case* const> cases) noexcept {
   std::size_t chosen = chan_select::none;
@@ -55,14 +57,14 @@ void ready_from(machine* m, chan_waiter* served) noexcept {
 
 bool give_up(void* set) { return static_cast<wait_set*>(set)->claim(wait_set::timeout); }
 
-// Counts a channel as often as it has cases.
+// Returns: how many cases have a channel. A channel counts as often as it has cases.
 std::size_t count_channels(std::span<select_case* const> cases) noexcept {
   return static_cast<std::size_t>(std::count_if(
       cases.begin(), cases.end(), [](const select_case* c) { return c->channel != nullptr; }));
 }
 
-// While a select holds locks it cannot wait for a machine that has the bias (sched/bias.hpp), so
-// there is to be none. Outside the runtime.
+// While a select holds locks it cannot wait for a machine that has a bias (sched/bias.hpp), so its
+// channels must have none. Outside the runtime.
 void forgo_biases(std::span<select_case* const> cases) {
   for (const select_case* const c : cases) {
     if (c->channel != nullptr && !c->channel->has_forgone_bias()) [[unlikely]]
@@ -70,7 +72,7 @@ void forgo_biases(std::span<select_case* const> cases) {
   }
 }
 
-// A simulation never runs on a machine.
+// Does nothing on a machine, because a simulation never runs on one.
 void observe_all(const machine* m, touch how, std::span<select_case* const> cases) noexcept {
   if (m != nullptr) return;
   for (const select_case* const c : cases) {
@@ -82,14 +84,14 @@ void observe_all(const machine* m, touch how, std::span<select_case* const> case
 
 }  // namespace
 
-// Requires: inside, the channel's lock.
+// Requires: inside the runtime, with the lock of the channel.
 bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept {
   c.outcome = c.channel->perform_locked(side_of(c), c.element, served);
   return c.outcome != chan_outcome::would_wait;
 }
 
-// Without locks but for that of the case that seems to be ready. Inside. Returns: `none` if there
-// was none, or it was too late.
+// Takes a case that seems to be ready, with the lock of its channel only. Inside the runtime.
+// Returns: `none` if no case seemed ready, or the chosen one was ready no longer.
 [[gnu::always_inline]] inline std::size_t chan_select::take_ready(
     machine* m, std::span<select_case* const> cases) noexcept {
   const std::size_t chosen = choose_ready(m, cases);
@@ -103,7 +105,7 @@ bool chan_select::perform_locked(select_case& c, chan_waiter*& served) noexcept 
   return taken ? chosen : none;
 }
 
-// Returns: how many different channels there are.
+// Locks every channel once. Returns: how many different channels there are.
 std::size_t chan_select::lock_all(std::span<select_case* const> cases,
                                   chan_core** channels) noexcept {
   std::size_t n = 0;
@@ -125,13 +127,13 @@ void chan_select::unlock_all(chan_core* const* channels, std::size_t n) noexcept
   for (std::size_t i = 0; i < n; ++i) channels[i]->unlock();
 }
 
-// Requires: inside, all locks, which are dropped if a case was ready.
+// Requires: inside the runtime, with all locks. Drops them if a case was ready.
 std::size_t chan_select::take_ready_locked(machine* m, std::span<select_case* const> cases,
                                            chan_core* const* channels, std::size_t n) noexcept {
   chan_waiter* served = nullptr;
   std::size_t chosen = choose_ready(m, cases);
-  // A waiter that seems to be there may belong to a select that has been claimed elsewhere. Taking
-  // it away made that channel look as it is, so this ends.
+  // A waiter may belong to a select that has been claimed elsewhere. The failed attempt dropped it,
+  // so its channel no longer seems ready on its account, and the loop ends.
   while (chosen != none && !perform_locked(*cases[chosen], served)) chosen = choose_ready(m, cases);
   if (chosen == none) return none;
   unlock_all(channels, n);
@@ -145,7 +147,7 @@ std::size_t chan_select::look(std::span<select_case* const> cases, chan_core** s
   observe_all(in.here(), touch::release, cases);
   std::size_t taken = take_ready(in.here(), cases);
   if (taken == none && cases.size() > 1) {
-    // One after the other they were not ready; now all at once.
+    // The first look saw the channels one after the other; now look at all of them at one instant.
     const std::size_t n = lock_all(cases, scratch);
     taken = take_ready_locked(in.here(), cases, scratch, n);
     if (taken == none) unlock_all(scratch, n);
@@ -175,7 +177,7 @@ std::size_t chan_select::wait(std::span<select_case* const> cases, chan_core** s
   return taken;
 }
 
-// Requires: inside, all locks. Outside afterwards.
+// Requires: inside the runtime, with all locks. Afterwards the caller is outside, without locks.
 std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const> cases,
                                         chan_core* const* channels, std::size_t n,
                                         std::int64_t deadline_ns) {
@@ -211,7 +213,7 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
   } else {
     park();
   }
-  // Inside again.
+  // Here the goroutine is inside the runtime again.
   const std::uint32_t fired = set.fired.load(std::memory_order_acquire);  // [N2]
   const std::size_t taken = fired == wait_set::timeout ? none : fired - 1;
   leave_queues(cases, taken);
@@ -223,8 +225,8 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
   return taken;
 }
 
-// A goroutine that meets the waiting select on a channel takes the select's first case there. If
-// there are several, chance decides which one is first.
+// A goroutine that meets the waiting select on a channel takes the first case of the select there.
+// If the select has several cases on one channel, chance decides which one is first.
 void chan_select::shuffle(machine* m, std::span<select_case* const> cases) noexcept {
   for (std::uint32_t i = 0; i < cases.size(); ++i) {
     const std::uint32_t other = i == 0 ? 0 : choose(m, i + 1);

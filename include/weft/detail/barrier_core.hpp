@@ -1,25 +1,28 @@
 // barrier_core.hpp: the phases under weft::barrier.
 //
 // One word: how many arrivals this phase still lacks (upper half), the number of the phase, and two
-// flags. The last arrival runs the completion function, outside of everything, and then begins the
-// next phase.
+// flags. The last arrival runs the completion function, without holding anything, and then begins
+// the next phase.
 //
 //   arrive, not the last       one compare-exchange
-//   arrive, the last           the same, the completion function, then finish()
+//   arrive, the last           one compare-exchange, the completion function, then finish()
 //   wait, the phase is over    one load
-//   wait, it is not            queues and parks
+//   wait, the phase goes on     queues and parks
 //
 // Invariants:
-//   I1  Between the last arrival and finish() nobody arrives: that would be one too many.
-//   I2  `busy` guards the queue. The phase changes only under it; the number of arrivals also
-//       without.
-//   I3  The step that begins the next phase is the last one of an arrival that touches the barrier,
-//       and ends `busy`. A wait that finds the phase over but somebody busy stays until they are
-//       done.
+//   I1  Between the last arrival and finish() no thread arrives: that would be one arrival too
+//       many.
+//   I2  `busy` guards the queue. The phase changes only while `busy` is held; the number of
+//       arrivals also changes without it.
+//   I3  The step that begins the next phase also clears `busy`. It is the last step of an arrival
+//       that touches the barrier. A wait that finds the phase over but `busy` set stays until
+//       `busy` is clear.
 //
 // Memory order:
-//   [Y1] arrive's release -> the last arrival's acquire: what everyone did before, and expected_.
-//   [Y2] finish's release -> wait's acquire: that, and the completion function.
+//   [Y1] arrive's release -> the last arrival's acquire: what every arriving thread did before, and
+//        expected_.
+//   [Y2] finish's release -> wait's acquire: what [Y1] publishes, and what the completion function
+//        did.
 //   [Y3] letting go of `busy` (release) -> taking it (acquire): the queue.
 #pragma once
 
@@ -45,10 +48,10 @@ class barrier_core {
 
   struct arrival {
     std::uint32_t phase;
-    bool last;  // then the caller has to call finish()
+    bool last;  // the caller has to call finish()
   };
   WEFT_API arrival arrive(std::ptrdiff_t n) noexcept;
-  // Takes one off every phase to come. Before arrive(1).
+  // Lowers by one the number of arrivals that later phases expect. Called before arrive(1).
   void drop() noexcept { expected_.fetch_sub(1, std::memory_order_relaxed); }  // ordered by [Y1]
   WEFT_API void finish() noexcept;
 

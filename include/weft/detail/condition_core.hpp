@@ -1,18 +1,20 @@
 // condition_core.hpp: the queue under weft::condition_variable.
 //
-// A waiter queues while it holds the mutex, and unlocks that only then; so whoever changes what it
-// waits for, under the mutex, finds it in the queue afterwards. notify takes waiters out, oldest
-// first; nothing else lets one go on but its own deadline.
+// A waiter queues while it holds the mutex, and unlocks the mutex only then. So a thread that
+// changes the condition under the mutex finds the waiter in the queue afterwards. notify takes
+// waiters out, oldest first. Apart from notify, only its own deadline or interruption lets a waiter
+// go on.
 //
-// A condition_variable may be destroyed when everyone who waits has been notified, though perhaps
-// not everyone has run since. A deadline that comes in between has to find out that its waiter is
-// no longer in the queue without touching the condition_variable. So the queue is guarded by a lock
+// A condition_variable may be destroyed when every waiter has been notified, even if not every
+// waiter has run since. A deadline that comes in between has to find out that its waiter is no
+// longer in the queue without touching the condition_variable. So the queue is guarded by a lock
 // elsewhere: one of a few in the library, chosen by address.
 //
 // Memory order:
 //   [Q1] unlock's release -> lock's acquire: the queue.
-//   waiting_ is written under the lock. A notify that reads 0 (relaxed) is ordered after a waiter
-//   that it must not miss, by the mutex; if it was not, the waiter came later.
+//   waiting_ is written under the lock. A notify that reads 0 (relaxed) must not miss a waiter that
+//   came before it. The mutex orders such a waiter before the notify; a waiter that the mutex does
+//   not order came later.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -31,8 +33,8 @@ class condition_core {
   condition_core(const condition_core&) = delete;
   condition_core& operator=(const condition_core&) = delete;
 
-  // Unlocks m, waits to be notified, and returns without it. Returns: false if the limit came
-  // first.
+  // Unlocks m, waits to be notified, and returns without locking m. Returns: false if the limit
+  // came first.
   WEFT_API bool wait(mutex_core& m, patience limit);
 
   void notify_one() noexcept {

@@ -12,7 +12,7 @@
 #endif
 #ifndef __cpp_lib_expected
 #error "weft needs C++23 with std::expected: -std=c++23, g++ 12 or clang++ 19 and newer"
-// Compilers go on after #error and stop for good at a header that is not there.
+// Compilers go on after #error, and stop for good at a header that does not exist.
 #include <weft/needs/c++23>
 #endif
 

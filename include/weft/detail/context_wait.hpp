@@ -1,4 +1,4 @@
-// context_wait.hpp: waits that a context may end, for headers that need no more of it.
+// context_wait.hpp: waits that a context may end, for headers that need nothing else of a context.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -19,18 +19,18 @@ namespace weft::detail {
 class chan_core;
 class context_core;
 
-// What waits for a context to end.
+// A part of the tree or of the program that is told when a context ends.
 struct context_watcher {
   enum class kind : std::uint8_t { child, function, interruption };
   explicit context_watcher(kind k) noexcept : what(k) {}
 
   const kind what;
   bool linked = false;                  // guarded by the lock of the node that is watched
-  context_watcher* next = nullptr;      // the same
-  context_watcher* previous = nullptr;  // the same
+  context_watcher* next = nullptr;      // like linked
+  context_watcher* previous = nullptr;  // like linked
 };
 
-// Lets a context end the waits of one blocking call. Requires: the context outlives it.
+// Lets a context end the waits of one blocking call. Requires: the context outlives this object.
 class WEFT_API context_interruption final : public basic_interruption<seam, context_core>,
                                             public context_watcher {
  public:
@@ -40,18 +40,18 @@ class WEFT_API context_interruption final : public basic_interruption<seam, cont
   bool park(void* who, bool (*give_up)(void*), void* argument) noexcept override;
 
  private:
-  context_core* const watched_;  // null: never ends
+  context_core* const watched_;  // null: the context never ends
   bool watching_ = false;
 };
 
-// Waits for that, on behalf of a nil channel. Returns: c.err().
+// Waits for the end of `c`, on behalf of a nil channel. Returns: c.err().
 WEFT_API std::error_code wait_for_end(const context& c, wait_reason reason);
 
 // Returns: c.err().
 WEFT_API std::error_code error_of(const context& c) noexcept;
 
-// Calls wait(patience), which returns false if `c` came first. Returns: the context's error then,
-// or if it had ended before.
+// Calls wait(patience), which returns false if `c` ended first. Returns: the context's error if it
+// ended first, or had ended before the call.
 template <class Wait>
 std::error_code wait_with(const context& c, Wait&& wait) {
   if (const std::error_code ended = error_of(c)) return ended;

@@ -15,15 +15,15 @@
 
 namespace weft::io {
 
-// A kernel's descriptor, and the goroutines that use it: src/io/descriptor.hpp.
+// A descriptor of the kernel and the goroutines that use it: src/io/descriptor.hpp.
 class descriptor;
 struct descriptor_deleter {
   WEFT_API void operator()(descriptor* d) const noexcept;
 };
 using descriptor_ptr = std::unique_ptr<descriptor, descriptor_deleter>;
 
-// Text to be written: what a std::string_view can be made of, but not {}, which goes on meaning no
-// bytes. Of a literal or a char array, what is before a NUL.
+// Text to be written. Anything that converts to a std::string_view, except {}, which keeps its
+// meaning of no bytes. Of a literal or a char array only the part before the first NUL counts.
 class text {
  public:
   template <std::convertible_to<std::string_view> T>
@@ -40,7 +40,7 @@ class text {
   std::string_view text_;
 };
 
-// Room for text to be read: what a std::span<char> can be made of, but not {}.
+// Room for text to be read. Anything that converts to a std::span<char>, except {}.
 class text_room {
  public:
   template <std::convertible_to<std::span<char>> T>
@@ -54,7 +54,7 @@ class text_room {
   std::span<char> room_;
 };
 
-// The time point that a deadline given as a duration stands for.
+// Returns: the time point that a deadline given as a duration stands for.
 template <class Rep, class Period>
 clock::time_point from_now(std::chrono::duration<Rep, Period> d) {
   return clock::time_point(clock::duration(detail::deadline_after(detail::to_ns(d))));

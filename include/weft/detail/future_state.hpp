@@ -1,4 +1,4 @@
-// future_state.hpp: what a future and its goroutine share: a result, an exception or neither yet.
+// future_state.hpp: what a future and its goroutine share: a result, an exception, or nothing yet.
 #pragma once
 
 #include <weft/detail/one_shot.hpp>
@@ -16,14 +16,15 @@
 
 namespace weft::detail {
 
-// Calls call(argument) and keeps what it throws in `thrown`. this_goroutine::exit passes through.
+// Calls call(argument) and keeps the exception that it throws in `thrown`. The unwinding of
+// this_goroutine::exit passes through.
 WEFT_API void call_capturing(void (*call)(void*), void* argument, std::exception_ptr& thrown);
 
 // Throws: std::future_error.
 [[noreturn]] WEFT_API void throw_future_error(std::future_errc why);
 WEFT_API std::exception_ptr make_broken_promise();
 
-// Owned by its future and its goroutine together; whoever is the last to let go destroys it.
+// Owned by its future and its goroutine together; the one that lets go last destroys it.
 class future_state_base {
  public:
   future_state_base() = default;
@@ -68,7 +69,7 @@ class future_state_base {
     observe(touch::release, this, "result");
     if (!done_.set()) delete this;
   }
-  std::exception_ptr thrown_;  // before finish(): the goroutine; after wait(): the future
+  std::exception_ptr thrown_;  // used by the goroutine before finish(), by the future after wait()
 
  private:
   one_shot<seam> done_;
@@ -97,19 +98,19 @@ class future_state : public future_state_base {
   std::optional<value_type> value_;
 };
 
-// The state together with what has to be called.
+// The state of a future together with the callable.
 template <class R, class Task>
 class async_state final : public future_state<R> {
  public:
   template <class... A>
   explicit async_state(A&&... args) : call_(std::in_place, std::forward<A>(args)...) {}
 
-  // On the goroutine.
+  // Runs on the goroutine.
   static void run(async_state* state) {
     struct finisher {
       async_state* state;
       ~finisher() {
-        // Neither value nor exception: the goroutine was ended by this_goroutine::exit.
+        // Without a value and an exception: this_goroutine::exit ended the goroutine.
         if (!state->value_ && state->thrown_ == nullptr) state->thrown_ = make_broken_promise();
         state->call_.reset();  // what the callable holds is released before the future is ready
         state->finish();

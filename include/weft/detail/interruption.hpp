@@ -1,29 +1,31 @@
-// interruption.hpp: waits that something else, a context, may end.
+// interruption.hpp: waits that something other than their primitive, a context, may end.
 //
-// The waiter sits in the queue of its primitive, and its interruption is known to what it watches.
-// When that ends it fires the interruption, holding its own lock:
+// The waiter sits in the queue of its primitive, and its interruption is registered with the
+// watched object. When the watched object ends, it fires the interruption while holding its own
+// lock:
 //
 //     the waiter, in its queue                fire()
 //     state: idle -> armed                    state: -> fired
-//       was fired: calls give_up itself         was armed: give_up; yes: the waiter is to be
-//       readied
-//     parks
+//       was fired: calls give_up itself         was armed: calls give_up; if that returns
+//     parks                                       true, the waiter has to be readied
 //     state: armed -> idle
 //       was fired: waits for the lock
 //
 // Invariants:
-//   I1  fire() touches the waiter's place in its queue only if it found `armed`, and under the lock
-//       of what is watched. The waiter leaves park() only after it found `armed` still there, or
-//       after it has held that lock: so the place and the primitive are there for as long as
-//       somebody may look at them.
-//   I2  give_up takes the waiter out or says no, so it is readied once: by its primitive or by
-//       whoever fires.
+//   I1  fire() touches the waiter's place in its queue only if it found `armed`, and only under the
+//       lock of the watched object. The waiter leaves park() only after it found `armed` still set,
+//       or after it has held that lock. So the place and the primitive exist as long as fire() may
+//       look at them.
+//   I2  give_up takes the waiter out of its queue or refuses. So the waiter is readied once: by its
+//       primitive or by the thread that fires.
 //
 // Memory order:
 //   [Z1] the waiter's release of `armed` -> fire()'s acquire: who_, give_up_, argument_.
-//   gave_up_ is guarded by the lock of what is watched.
+//   [Z2] fire()'s release of `fired` -> the waiter's acquire: that fire() has begun. A waiter that
+//        finds `fired` calls give_up itself or waits for the lock (I1).
+//   gave_up_ is guarded by the lock of the watched object.
 //
-// tests/model/interruption_test.cpp walks it.
+// tests/model/interruption_test.cpp explores it.
 #pragma once
 
 #include <weft/detail/patience.hpp>
@@ -33,7 +35,7 @@
 
 namespace weft::detail {
 
-// Watched::settle() waits until nobody holds the lock under which fire() is called; outside the
+// Watched::settle() waits until no thread holds the lock under which fire() is called. Outside the
 // runtime.
 template <class Seam, class Watched>
 class basic_interruption : public interrupter {
@@ -45,33 +47,33 @@ class basic_interruption : public interrupter {
     give_up_ = give_up;
     argument_ = argument;
     std::uint32_t state = idle;
-    if (!state_.compare_exchange_strong(state, armed, std::memory_order_acq_rel,  // [Z1]
+    if (!state_.compare_exchange_strong(state, armed, std::memory_order_acq_rel,  // [Z1] [Z2]
                                         std::memory_order_acquire)) {
       if (give_up(argument)) {
         Seam::cancel_park();
         return false;
       }
-      Seam::park();  // somebody took it out before, and readies it
+      Seam::park();  // another thread took it out before, and readies it
       return true;
     }
     Seam::park();
     state = armed;
-    if (!state_.compare_exchange_strong(state, idle, std::memory_order_acq_rel,
+    if (!state_.compare_exchange_strong(state, idle, std::memory_order_acq_rel,  // [Z2]
                                         std::memory_order_acquire)) {
       watched_->settle();  // I1
     }
     return !gave_up_;
   }
 
-  // Under the lock of what is watched. Returns: who waits, or null.
+  // Called under the lock of the watched object. Returns: the waiter, or null if none is armed.
   typename Seam::waiter armed_for() const noexcept {
-    return state_.load(std::memory_order_acquire) == armed ? who_ : nullptr;
+    return state_.load(std::memory_order_acquire) == armed ? who_ : nullptr;  // [Z1]
   }
 
-  // Called once, under the lock of what is watched, inside the runtime. Returns: whom to ready
-  // after the lock has been let go, or null.
+  // Called once, under the lock of the watched object, inside the runtime. Returns: the waiter to
+  // ready after the lock has been let go, or null.
   typename Seam::waiter fire() noexcept {
-    if (state_.exchange(fired, std::memory_order_acq_rel) != armed) return nullptr;  // [Z1]
+    if (state_.exchange(fired, std::memory_order_acq_rel) != armed) return nullptr;  // [Z1] [Z2]
     if (!give_up_(argument_)) return nullptr;
     gave_up_ = true;
     return who_;

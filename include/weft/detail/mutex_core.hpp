@@ -1,48 +1,50 @@
 // mutex_core.hpp: the lock under weft::mutex; Go's sync.Mutex with its two modes.
 //
-// One word says what an uncontended lock and unlock must know; a queue of waiters and two flags
+// One word says what an uncontended lock and unlock must know. A queue of waiters and two flags
 // beside it are guarded by the bit `busy`.
 //
 //   lock, free                 one fetch_or
 //   lock, not free             spins if that can help, then queues at the tail and parks
-//   unlock, nobody to wake     one compare-exchange
-//   unlock, `wake` is set      takes out the first waiter: in normal mode unlocks and readies it,
-//                              to compete with whoever comes by; in starvation mode it is the new
-//                              owner and `locked` was never clear
+//   unlock, no waiter to wake  one compare-exchange
+//   unlock, `wake` is set      takes out the first waiter. In normal mode it unlocks and readies
+//                              the waiter, which competes with newcomers. In starvation mode the
+//                              waiter is the new owner, and `locked` stays set
 //
 // Normal mode. A waiter that was readied competes with goroutines that already run, and mostly
-// loses; it then queues at the head again. One at a time is on the way (`woken_`), so that unlock
-// after unlock does not wake the whole queue. This keeps a busy lock on the processor that has it.
+// loses; then it queues at the head again. Only one waiter at a time is on the way (`woken_`), so
+// that unlock after unlock does not wake the whole queue. This keeps a busy lock on the processor
+// that has it.
 //
-// Starvation mode. A waiter that lost and has waited for 1 ms turns it on. Unlock hands the lock to
-// the head of the queue; newcomers cannot get in between and queue at the tail. It ends with a
-// new owner that has waited for less, or is the last.
+// Starvation mode. A waiter that lost and has waited for 1 ms turns it on. Then unlock hands the
+// lock to the head of the queue; newcomers cannot get in between and queue at the tail. The mode
+// ends with a new owner that has waited for less, or is the last in the queue.
 //
-// Privilege. A mutex that one machine has locked a thousand times in a row, with nobody in the way,
-// becomes that machine's own: `biased`. Goroutines there lock and unlock it inside the runtime by a
-// plain flag, held_, with no atomic operation at all, until anybody else comes, or anybody has to
-// wait: src/sched/bias.hpp tells how the privilege is taken away. (At one processor lock and unlock
-// take 6 ns instead of 18.)
+// Bias. A mutex that one machine has locked a thousand times in a row, without meeting another
+// thread, becomes biased to that machine (`biased`). Its goroutines then lock and unlock the mutex
+// inside the runtime by a plain flag, held_, with no atomic operation at all. The bias ends when
+// another thread uses the mutex, or when a goroutine has to wait for it: src/sched/bias.hpp tells
+// how a bias is revoked. (At one processor lock and unlock take 6 ns instead of 18.)
 //
 // Invariants:
-//   I1  Somebody queues and the lock is free: one waiter is on the way (woken_).
-//   I2  Somebody queues, the lock is held, nobody is on the way: `wake` is set. So the unlock that
-//       would break I1 takes the slow way. `wake` is set only by a step that sees `locked`, and by
-//       whoever is about to hold the lock.
-//   I3  `locked` is cleared by its holder only, together with everything else it still had to say
-//       to the word: no unlock touches the mutex after the step that lets another one in.
-//   I4  While `biased` is set nobody queues or is on the way, and nobody has `busy`. `locked` means
-//       nothing then: whoever tried to lock may have set it. held_ counts.
+//   I1  If a waiter queues and the lock is free, one waiter is on the way (woken_).
+//   I2  If a waiter queues, the lock is held and no waiter is on the way, `wake` is set. So the
+//       unlock that would break I1 takes the slow path. `wake` is set only by a step that sees
+//       `locked`, or by a thread that is about to hold the lock.
+//   I3  Only the holder clears `locked`, together with every other change that it has to make to
+//       the word: no unlock touches the mutex after the step that lets another goroutine in.
+//   I4  While `biased` is set, no waiter queues or is on the way, and no thread has `busy`.
+//       `locked` means nothing then, because a thread that tried to lock may have set it; held_
+//       counts.
 //
 // Memory order:
 //   [U1] unlock's release -> lock's acquire: what the previous holder did.
 //   [U2] the release that clears `busy` -> the acquire that sets it: queue_, woken_, starving_.
-//   [U3] the revoker's release of the word -> lock's acquire: what was done with the privilege.
+//   [U3] the revoker's release of the word -> lock's acquire: what was done under the bias.
 //
-// The slow ways are in src/sync/mutex_slow.hpp; tests/model/mutex_test.cpp walks through them.
+// The slow paths are in src/sync/mutex_slow.hpp; tests/model/mutex_test.cpp explores them.
 //
-// Dropped: handing over with a yield, as Go does in starvation mode: unlock would be a call after
-// which the thread is another.
+// Dropped: handing the lock over with a yield, as Go does in starvation mode. unlock would then be
+// a call after which the thread may be another.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -87,10 +89,10 @@ class basic_mutex {
     }
   }
 
-  // The same for a caller that is inside the runtime already. Requires: forgo_bias(), before, with
-  // the lock.
+  // unlock for a caller that is inside the runtime already. Requires: the caller called
+  // forgo_bias() while it held the lock, before it entered the runtime.
   WEFT_API void unlock_inside() noexcept;
-  // Takes the privilege away from whoever has it. Outside the runtime.
+  // Revokes the bias, if there is one. Outside the runtime.
   void forgo_bias() noexcept {
     if ((word_.load(std::memory_order_relaxed) & biased) != 0) revoke_bias();
   }
@@ -107,7 +109,7 @@ class basic_mutex {
   static constexpr std::uint32_t wake = 2;      // I2
   static constexpr std::uint32_t busy = 4;      // [U2]
   static constexpr std::uint32_t biased = 8;    // I4
-  static constexpr std::uint32_t leaving = 16;  // the privilege is being taken away
+  static constexpr std::uint32_t leaving = 16;  // the bias is being revoked
   static constexpr std::uint32_t last_bias = 1u << 28;
 
   using waiter = basic_waiter<Seam>;
@@ -124,13 +126,12 @@ class basic_mutex {
   static bool give_up(void* argument) noexcept;
 
   typename Seam::template atomic<std::uint32_t> word_{0};
-  std::uint32_t uses_left_ =
-      Seam::first_bias;  // guarded by locked: until somebody thinks of privilege
-  // The machine: written by the holder, with busy, and by who revokes. relaxed: each looks only
-  // whether it is itself.
+  std::uint32_t uses_left_ = Seam::first_bias;  // guarded by locked: until the next consider_bias()
+  // The machine that has the bias, or may get it next. The holder writes it with busy, and so does
+  // a revoker. relaxed: a machine only compares it with itself.
   typename Seam::template atomic<void*> owner_{nullptr};
-  std::uint32_t bias_after_ = Seam::first_bias;  // the same
-  bool held_ = false;                            // I4: used by owner_ inside the runtime
+  std::uint32_t bias_after_ = Seam::first_bias;  // guarded by locked
+  bool held_ = false;                            // I4: used by owner_, inside the runtime
   bool woken_ = false;            // guarded by busy: a waiter is on the way to compete
   bool starving_ = false;         // guarded by busy
   basic_wait_queue<Seam> queue_;  // guarded by busy
@@ -138,7 +139,7 @@ class basic_mutex {
 
 using mutex_core = basic_mutex<seam>;
 
-// What ends a program that unlocks what is not locked. `what`: "an unlocked mutex".
+// Ends a program that unlocks what is not locked. `what`: "an unlocked mutex".
 [[noreturn]] WEFT_API void die_of_unlock(const char* what) noexcept;
 
 }  // namespace weft::detail

@@ -12,10 +12,10 @@
 
 namespace weft::detail {
 
-WEFT_API bool time_is_simulated() noexcept;  // then other clocks stand still while it passes
+WEFT_API bool time_is_simulated() noexcept;  // other clocks stand still while simulated time passes
 
-// Nanoseconds of any duration, rounded up (nothing wakes early) and kept within 64 bits. What is
-// not a number is none.
+// Returns: the nanoseconds of any duration, rounded up (nothing wakes early) and clamped to 64
+// bits. Not-a-number counts as 0.
 template <class Rep, class Period>
 std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
   using std::chrono::nanoseconds;
@@ -32,14 +32,14 @@ std::int64_t to_ns(std::chrono::duration<Rep, Period> d) {
     if constexpr (factor::num == 1 || factor::den == 1) {
       return std::chrono::ceil<nanoseconds>(d).count();
     } else {
-      // A sixtieth of a second, say: the steps of an exact conversion might not fit.
+      // For a unit such as a sixtieth of a second the steps of an exact conversion might overflow.
       return static_cast<std::int64_t>(std::ceil(s * 1e9L));
     }
   }
 }
 
-// Nanoseconds from now until `when` on its own clock, kept within 64 bits: neither a time point nor
-// the difference of two need fit.
+// Returns: the nanoseconds from now until `when` on its own clock, clamped to 64 bits: neither a
+// time point nor the difference of two has to fit.
 template <class Clock, class Duration>
 std::int64_t ns_until(std::chrono::time_point<Clock, Duration> when) {
   const std::int64_t then = to_ns(when.time_since_epoch());
@@ -54,7 +54,8 @@ inline std::int64_t deadline_after(std::int64_t ns) noexcept {
   return ns > INT64_MAX - 1 - now ? INT64_MAX - 1 : now + ns;
 }
 
-// Calls wait_ns(deadline) until the time of `when`'s own clock has come or wait_ns returns true.
+// Calls wait_ns(deadline) until `when` has come on its own clock, or wait_ns returns true. Returns:
+// whether wait_ns returned true.
 template <class Clock, class Duration, class Wait>
 bool wait_on_clock(std::chrono::time_point<Clock, Duration> when, Wait wait_ns) {
   for (;;) {

@@ -1,12 +1,12 @@
-// once_core.hpp: who runs the function of a once_flag.
+// once_core.hpp: which call runs the function of a once_flag.
 //
-//   idle       nobody has run it, or whoever did threw
-//   running    somebody does; the others queue
-//   done       for ever
+//   idle       no call has run the function, or the last one that did threw
+//   running    one call runs it; the others queue
+//   done       a call has run it; for ever
 //
-// A call that ends with an exception makes the first in the queue the next to run; one that does
-// not lets everyone go on. The flag `busy` guards the queue; while it is set only its holder
-// changes the word, so that the step which says `done` is the last that touches the flag.
+// If a call ends with an exception, the first waiter in the queue runs the function next. If it
+// returns, all waiters go on. The flag `busy` guards the queue. While it is set only its holder
+// changes the word, so the step that says `done` is the last one that touches the flag.
 //
 // Memory order:
 //   [O1] finish's release -> begin's acquire: what the function did.
@@ -28,14 +28,14 @@ class once_core {
   once_core& operator=(const once_core&) = delete;
 
   bool is_done() const noexcept {
-    return word_.load(std::memory_order_acquire) == was_run;
-  }  // [O1]
+    return word_.load(std::memory_order_acquire) == was_run;  // [O1]
+  }
   enum class turn : std::uint8_t {
     run,   // the caller has to run the function and then call finish() or fail()
-    done,  // it has been run
+    done,  // the function has been run
     gave_up,
   };
-  // Blocks: the goroutine, while another one runs it.
+  // Blocks: the goroutine, while another one runs the function.
   WEFT_API turn begin(patience limit);
   WEFT_API void finish() noexcept;
   WEFT_API void fail() noexcept;

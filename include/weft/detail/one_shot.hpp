@@ -1,11 +1,12 @@
-// one_shot.hpp: an event that happens once, between the goroutine that makes it happen and those
-// who wait for it; what a future is made of.
+// one_shot.hpp: an event that happens once, between the goroutine that makes it happen and the
+// waiters; futures are made of it.
 //
 // One word:
-//   pending    it has not happened, nobody waits
-//   a node     it has not happened; this is the newest of a list of waiters, on their own stacks
-//   happened   it has
-//   abandoned  it has not, and nobody will ever ask
+//   pending    the event has not happened, and there are no waiters
+//   a node     it has not happened; the node is the newest in a list of waiters, each of which lies
+//              on the stack of its goroutine
+//   happened   it has happened
+//   abandoned  it has not happened, and nobody will ever ask
 //
 //     the goroutine             a waiter                       the future's destructor
 //     exchange -> happened      push a node, unless happened   exchange -> abandoned
@@ -13,16 +14,18 @@
 //       was a node: readies
 //       the list
 //
-// Each side makes one atomic exchange and touches the word no more, so there is no reference count:
-// whoever of the two comes last sees the other's mark and frees what they share.
+// The goroutine and the destructor each make one atomic exchange and touch the word no more. So
+// there is no reference count: the later of the two sees the mark of the other and frees what they
+// share.
 //
-// A waiter that gives up takes the whole list, and puts everyone but itself back; those for whom
-// the event happens meanwhile it readies itself.
+// A waiter that gives up takes the whole list and puts every node but its own back. If the event
+// happens meanwhile, the waiter itself readies the owners of those nodes.
 //
 // Memory order:
 //   [H1] set's release -> a waiter's acquire: what the goroutine did before.
-//   [H2] abandon's release -> set's acquire, and the other way round: the last one frees the state.
-//   [H3] a push's release -> the acquire of whoever takes the list: the nodes.
+//   [H2] abandon's release -> set's acquire, and the other way round: the later of the two frees
+//        the state.
+//   [H3] a push's release -> the acquire of the thread that takes the list: the nodes.
 #pragma once
 
 #include <weft/detail/park.hpp>
@@ -39,7 +42,8 @@ class one_shot {
   one_shot(const one_shot&) = delete;
   one_shot& operator=(const one_shot&) = delete;
 
-  // Makes it happen. Returns: false if it was abandoned: then nobody else knows of it any more.
+  // Makes the event happen. Returns: false if the event was abandoned: then no other thread knows
+  // of it any more.
   bool set() noexcept {
     const std::uintptr_t before = word_.exchange(happened, std::memory_order_acq_rel);  // [H1] [H2]
     if (before == pending) return true;
@@ -48,7 +52,7 @@ class one_shot {
     return true;
   }
 
-  // Returns: true if it had happened before: then the caller is the last who knows of it.
+  // Returns: true if the event had happened before: then no other thread knows of it any more.
   bool abandon() noexcept {
     return word_.exchange(abandoned, std::memory_order_acq_rel) == happened;  // [H2]
   }
@@ -57,7 +61,7 @@ class one_shot {
     return word_.load(std::memory_order_acquire) == happened;  // [H1]
   }
 
-  // Blocks: the goroutine, until it happens.
+  // Blocks: the goroutine, until the event happens.
   void wait(wait_reason reason) {
     if (!is_set()) wait_slow(reason, no_deadline);
   }
@@ -82,9 +86,9 @@ class one_shot {
 
   static node* as_node(std::uintptr_t word) noexcept { return reinterpret_cast<node*>(word); }
 
-  // Returns: false if it has happened already.
+  // Returns: false if the event has happened already.
   bool push(node* n) noexcept {
-    std::uintptr_t word = word_.load(std::memory_order_acquire);
+    std::uintptr_t word = word_.load(std::memory_order_acquire);  // [H1]
     do {
       if (word == happened) return false;  // [H1]
       n->next = as_node(word);
@@ -119,21 +123,21 @@ class one_shot {
     one_shot* const event = self->event;
     std::uintptr_t word = event->word_.load(std::memory_order_relaxed);  // re-checked below
     for (int turn = 0;;) {
-      if (word == happened) return false;  // set() has the list, or whoever had this one in hand
+      if (word == happened) return false;  // set() readies self, or a waiter that gave up does
       if (word != pending &&
           event->word_.compare_exchange_weak(word, pending, std::memory_order_acquire,  // [H3]
                                              std::memory_order_relaxed)) {
         if (put_back_others(event, as_node(word), self)) return true;
         word = pending;
       }
-      if (word == pending) {  // another waiter has this one in hand, and will put it back
+      if (word == pending) {  // another waiter holds self, and will put it back
         Seam::relax(turn++);
         word = event->word_.load(std::memory_order_relaxed);
       }
     }
   }
 
-  // Returns: whether `self` was among them.
+  // Returns: whether `self` was in the list.
   static bool put_back_others(one_shot* event, node* list, const node* self) noexcept {
     bool found = false;
     while (list != nullptr) {

@@ -7,9 +7,9 @@
 //     ... put `self` into the queue, unlock
 //     park();                                   // goes on after ready(self); outside again
 //
-// and whoever takes `self` out of the queue calls ready(self), exactly once, at any time after it
-// became visible there, even before park() has begun. A plain thread has a goroutine* of its own
-// and all of this works for it: it sleeps, instead of parking.
+// The thread that takes `self` out of the queue calls ready(self), exactly once, at any time after
+// `self` became visible there, even before park() has begun. A plain thread has a goroutine* of its
+// own, and all of this works for it, except that it sleeps instead of parking.
 //
 // "Inside the runtime" means that the monitor will not pause or detach the caller; so a primitive
 // holds its own short locks only inside. Nothing may be allocated, thrown or called back there.
@@ -30,7 +30,7 @@ namespace weft::detail {
 
 using sched::goroutine;
 
-// What a goroutine waits for, as dumps and traces tell it.
+// What a goroutine waits for, as dumps and traces show it.
 enum class wait_reason : std::uint8_t {
   none,
   sleep,
@@ -59,26 +59,25 @@ WEFT_API std::string_view to_string(wait_reason reason) noexcept;
 // Enters the runtime and marks the caller as waiting. Returns: the caller.
 WEFT_API goroutine* prepare_park(wait_reason reason);
 
-// The same for a caller that is inside already, perhaps with a lock of its own.
+// prepare_park for a caller that is inside the runtime already, perhaps with a lock of its own.
 WEFT_API goroutine* prepare_park_inside(wait_reason reason) noexcept;
 
-// Undoes prepare_park. Requires: nobody can find the caller any more.
+// Undoes prepare_park. Requires: no other thread can find the caller any more.
 WEFT_API void cancel_park() noexcept;
 
 // Parks. Requires: prepare_park. Blocks: the goroutine (or plain thread), until ready().
 WEFT_API void park() noexcept;
 
-// The same until `deadline_ns` of the runtime's clock. Then give_up(argument) is called, inside the
-// runtime and perhaps on another thread: it takes the caller out of its queue and returns true, or
-// returns false if a waker has done so already.
-// Returns: false if it gave up.
+// Like park(), until `deadline_ns` of the runtime's clock. Then give_up(argument) is called, inside
+// the runtime and perhaps on another thread. It takes the caller out of its queue and returns true,
+// or returns false if a waker has done so already. Returns: false if the caller gave up.
 WEFT_API bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument) noexcept;
 
-// Lets a goroutine go on: it runs next on the caller's processor. From a plain thread it goes to
-// the global queue.
+// Lets a goroutine go on: it runs next on the processor of the caller. If a plain thread calls
+// this, the goroutine goes to the global queue.
 WEFT_API void ready(goroutine* g) noexcept;
 
-// The same for a caller that is inside already: park_until's give_up.
+// ready for a caller that is inside the runtime already, such as give_up of park_until.
 WEFT_API void ready_inside(goroutine* g) noexcept;
 
 // Entering and leaving the runtime around a primitive's own lock, without parking.
@@ -98,57 +97,60 @@ inline constexpr std::size_t block_bytes = 128;
 WEFT_API void* allocate_block();
 WEFT_API void free_block(void* block) noexcept;
 
-// Returns: a number below n, by chance, or as a test chooses. Requires: inside the runtime; n > 0.
+// Returns: a random number below n, or one that a test chooses. Requires: inside the runtime; n >
+// 0.
 WEFT_API std::uint32_t choose_inside(std::uint32_t n) noexcept;
 
 // One turn of a loop that waits for another thread to leave a short critical section.
 WEFT_API void relax(int turn) noexcept;
 
 // One turn of a loop that waits for another goroutine, which may be running, to end something
-// short. Outside the runtime only. Returns: false if that is unlikely to help: it is time to park.
+// short. Outside the runtime only. Returns: false if more turns are unlikely to help and the caller
+// should park.
 WEFT_API bool spin(int turn) noexcept;
 
-// Returns: a number that is most often the same for code on one thread, and another on another.
+// Returns: a number that is usually the same for code on one thread, and differs between threads.
 WEFT_API std::uint64_t thread_hint() noexcept;
 
-// Nanoseconds on the runtime's clock.
+// Returns: the time of the runtime's clock, in nanoseconds.
 WEFT_API std::int64_t clock_now_ns() noexcept;
 
 // Lets other goroutines run first. Outside the runtime only.
 WEFT_API void yield() noexcept;
 
-// Places where a test (weft/test.hpp) may let others run first, and what it has to know to tell a
-// race from an ordered access. Fast paths that make no call have them inline, for the price of one
-// load that is always the same.
+// Places where a test (weft/test.hpp) may let other goroutines run first, and where it learns what
+// it needs to tell a race from an ordered access. Fast paths that make no call contain them inline,
+// for the price of one load of a value that never changes in production.
 enum class touch : std::uint8_t {
-  arrive,   // about to use the object
-  release,  // the same, and what the caller did before becomes visible through the object
-  acquire,  // has used the object: what was released through it is visible
+  arrive,   // the caller is about to use the object
+  release,  // like arrive, and what the caller did before becomes visible through the object
+  acquire,  // the caller has used the object: what was released through the object is visible
 };
 WEFT_API extern constinit std::atomic<bool> simulating;  // relaxed: a simulation sets it for itself
 WEFT_API void observe_slow(touch how, const void* object, const char* what) noexcept;
 
-// `what` is done with the object, as tables tell it: "lock".
+// `what` is the name that tables show for the operation: "lock".
 inline void observe(touch how, const void* object, const char* what = nullptr) noexcept {
   if (simulating.load(std::memory_order_relaxed)) [[unlikely]]
     observe_slow(how, object, what);
 }
 
-// The end of an operation that may have failed. Returns: `yes`.
+// Marks the end of an operation that may have failed. Returns: `yes`.
 inline bool acquired(bool yes, const void* object) noexcept {
   if (yes) observe(touch::acquire, object);
   return yes;
 }
 
-// What the lock-free cores of the primitives are written against; tests substitute their own.
+// What the lock-free cores of the primitives are written against; tests substitute a seam of their
+// own.
 struct seam {
   template <class T>
   using atomic = std::atomic<T>;
   using waiter = goroutine*;
   using section = runtime_section;
-  static constexpr std::uint32_t first_bias = 1000;  // uses that make a machine privileged
+  static constexpr std::uint32_t first_bias = 1000;  // uses before a machine may get the bias
 
-  // The same, left by hand: parking leaves too.
+  // A section that its user leaves explicitly, because parking leaves the runtime, too.
   class inside {
    public:
     inside() { enter_runtime(); }
@@ -176,8 +178,8 @@ struct seam {
   static void yield() noexcept { detail::yield(); }
 };
 
-// weft::blocking: the processor leaves; and the goroutine needs one again. Nothing on a plain
-// thread.
+// For weft::blocking. begin_blocking() gives the processor away; end_blocking() waits until the
+// goroutine has one again. On a plain thread both do nothing.
 WEFT_API void begin_blocking() noexcept;
 WEFT_API void end_blocking() noexcept;
 

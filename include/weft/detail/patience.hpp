@@ -10,14 +10,14 @@ namespace weft::detail {
 
 inline constexpr std::int64_t no_deadline = INT64_MAX;
 
-// What can end waits besides the primitive they are for: interruption.hpp.
+// Something that can end waits, besides the primitive that a goroutine waits for: interruption.hpp.
 class interrupter {
  public:
   interrupter(const interrupter&) = delete;
   interrupter& operator=(const interrupter&) = delete;
 
-  // Park, with the meaning of park_until: give_up is called when something interrupts. `who` is
-  // what prepare_park returned.
+  // Parks like park_until, but calls give_up when something interrupts. `who` is what prepare_park
+  // returned.
   virtual bool park(void* who, bool (*give_up)(void*), void* argument) noexcept = 0;
 
  protected:
@@ -27,13 +27,13 @@ class interrupter {
 
 class patience {
  public:
-  // For ever, if it is no_deadline.
+  // Waits until the deadline; for ever if that is no_deadline.
   constexpr explicit(false) patience(std::int64_t deadline_ns) noexcept
       : deadline_ns_(deadline_ns) {}
   explicit patience(interrupter& by) noexcept : by_(&by) {}
 
-  // Parks until ready(), or until this is at its end and give_up(argument) returns true.
-  // Requires: prepare_park, which returned `who`. Returns: false if it gave up.
+  // Parks until ready(), or until the patience ends and give_up(argument) returns true. Requires:
+  // prepare_park, which returned `who`. Returns: false if the caller gave up.
   template <class Seam>
   bool park(typename Seam::waiter who, bool (*give_up)(void*), void* argument) const noexcept {
     if (by_ != nullptr) return by_->park(who, give_up, argument);

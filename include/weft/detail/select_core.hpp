@@ -1,4 +1,4 @@
-// select_core.hpp: the untyped select. The typed one is weft/select.hpp; the protocol of waiting in
+// select_core.hpp: the untyped select. The typed one is weft/select.hpp. The protocol of waiting in
 // several queues at once is in chan_core.hpp and src/chan/select.cpp.
 #pragma once
 
@@ -18,7 +18,7 @@ struct select_case {
   void* element = nullptr;       // what is sent, or room for what is received
   kind what = kind::receive;
   chan_outcome outcome = chan_outcome::would_wait;  // of the case that was taken
-  std::uint32_t at = 0;          // the index of the case that enters its queue at this one's turn
+  std::uint32_t at = 0;          // the index of the case that enters its queue in this case's turn
   const void* source = nullptr;  // the object that is sent, if that is moved from,
   const void* type = nullptr;    // and what stands for its type
   void* holder = nullptr;        // its outgoing<T>, which other cases that send it share
@@ -27,16 +27,17 @@ struct select_case {
 
 class WEFT_API chan_select {
  public:
-  static constexpr std::size_t none = ~std::size_t{0};  // neither case: the time was up
+  static constexpr std::size_t none = ~std::size_t{0};  // no case was taken: the time was up
   static constexpr std::size_t few = 16;                // cases that need no allocation
   static constexpr std::int64_t no_deadline = INT64_MAX;
 
-  // Takes one of the cases that are ready, each with the same chance, or waits until one is.
+  // Takes one of the cases that are ready, each with the same chance, or waits until one is ready.
   // `scratch` has room for as many channels as there are cases. Returns: the index of the case, or
   // `none` if the deadline came first.
   static std::size_t wait(std::span<select_case* const> cases, chan_core** scratch,
                           std::int64_t deadline_ns);
-  // The same without waiting. Returns: `none` if there was an instant at which no case was ready.
+  // Like wait(), without waiting. Returns: `none` if there was an instant at which no case was
+  // ready.
   static std::size_t look(std::span<select_case* const> cases, chan_core** scratch);
 
  private:

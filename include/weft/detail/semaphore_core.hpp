@@ -2,20 +2,22 @@
 //
 // One word: the number of permits, and two flags. Waiters queue, guarded by the flag `busy`.
 //
-//   acquire, permits there     one compare-exchange
+//   acquire, permits exist     one compare-exchange
 //   acquire, none              queues and parks
-//   release, nobody waits      one compare-exchange
-//   release, somebody waits    takes out as many waiters as it has permits, keeps the rest
+//   release, no waiter         one compare-exchange
+//   release, waiters           takes out as many waiters as it has permits; adds the rest
 //
 // Invariants:
-//   I1  Somebody queues (`waited`) only while there are no permits. A permit released goes to the
-//       first in the queue, so nobody overtakes.
+//   I1  A waiter queues (`waited`) only while there are no permits. A released permit goes to the
+//       first waiter in the queue, so no goroutine overtakes.
 //   I2  While `busy` is set only its holder changes the word.
-//   I3  The step that makes a permit available is the last one of release that touches the
-//       semaphore. So nobody takes a permit while `busy` is set, without having been `busy` itself.
+//   I3  The step that makes a permit available is the last step of release that touches the
+//       semaphore. So a thread that finds `busy` set takes no permit before it has had `busy`
+//       itself.
 //
 // Memory order:
-//   [V1] release's release -> acquire's acquire: what came before. Later compare-exchanges keep it.
+//   [V1] release's release -> acquire's acquire: what came before. Later compare-exchanges pass it
+//        on.
 //   [V2] letting go of `busy` (release) -> taking it (acquire): the queue.
 #pragma once
 

@@ -1,47 +1,49 @@
 // shared_mutex_core.hpp: the lock under weft::shared_mutex.
 //
-// One word, the center: how many readers are in, whether a writer is (`held`), and whether somebody
-// waits (`barred`). Two queues, of readers and of writers, are guarded by its bit `busy`.
+// One word, the center: how many readers are in, whether a writer is in (`held`), and whether a
+// goroutine waits (`barred`). Two queues, one of readers and one of writers, are guarded by the bit
+// `busy` of the word.
 //
-// Readers on many processors would pass the center's cache line around for nothing. Once they have
-// got in each other's way a few times, they spread: each counts itself in the slot of its thread,
-// one of eight on cache lines of their own. A slot that is open takes readers in and lets them out
-// with one compare-exchange and nothing else is touched. A writer first closes all slots, which
-// moves their counts to the center; they stay closed until readers collide again. So a shared_mutex
-// that is mostly written, or used on one processor, never pays for slots, nor for their memory.
+// Readers on many processors would pass the cache line of the center around needlessly. Once they
+// have got in each other's way a few times, they spread: each reader counts itself in the slot of
+// its thread, one of eight on cache lines of their own. An open slot takes readers in and lets them
+// out with one compare-exchange, and nothing else is touched. A writer first closes all slots,
+// which moves their counts to the center; the slots stay closed until readers collide again. So a
+// shared_mutex that is mostly written, or used on one processor, never pays for slots, nor for
+// their memory.
 //
 //   lock_shared, slot open     one compare-exchange in the slot
 //   lock_shared, not barred    one compare-exchange in the center
-//   lock, all is free          one compare-exchange
+//   lock, the word is 0        one compare-exchange
 //   otherwise                  under `busy`
 //
-// Who is next. While a writer waits new readers queue (`barred`), so readers cannot starve it: the
-// last reader hands the lock to the first writer. A writer that unlocks lets in all readers that
-// wait at that moment, so writers cannot starve readers. If none wait, the next writer is told and
-// competes with whoever comes by, as with a mutex; after 1 ms it is handed the lock.
+// Who is next. While a writer waits, new readers queue (`barred`), so readers cannot starve it: the
+// last reader that leaves hands the lock to the first writer. A writer that unlocks lets in all
+// readers that wait at that moment, so writers cannot starve readers. If no reader waits, the next
+// writer is woken and competes with newcomers, as with a mutex; after 1 ms it is handed the lock.
 //
 // Invariants:
 //   I1  While `busy` is set only its holder changes the center. Slots are opened and closed under
-//       `busy` only, all of them (`spread`: they are open); readers use open ones at any time.
-//   I2  The readers that are in are as many as the counts of the center and the open slots together
-//       say. A single one may be negative: a reader may leave by another slot than it came. If not
-//       `spread`, the center's count is exact.
-//   I3  Not spread while `held`, or while a writer queues.
-//   I4  `barred` exactly if somebody queues or a writer is on the way (woken_).
-//   I5  Nobody is in and a writer queues: a writer is on the way. No reader queues unless a writer
-//       is in, queues, or is on the way.
-//   I6  The step by which somebody leaves is its last that touches the shared_mutex.
+//       `busy` only, and all at once (`spread`: they are open). Readers use open slots at any time.
+//   I2  The counts of the center and of the open slots add up to the number of readers that are in.
+//       A single count may be negative, because a reader may leave by another slot than it came by.
+//       While the slots are not `spread`, the count of the center is exact.
+//   I3  The slots are not spread while `held` is set, or while a writer queues.
+//   I4  `barred` is set exactly if a waiter queues or a writer is on the way (woken_).
+//   I5  If a writer queues and no goroutine is in, a writer is on the way. A reader queues only if
+//       a writer is in, queues, or is on the way.
+//   I6  The step by which a goroutine leaves is its last one that touches the shared_mutex.
 //
 // Memory order:
-//   [X1] unlock's release of the center -> the acquire of whoever gets in: what the writer did.
-//        Opening a slot passes it on.
+//   [X1] unlock's release of the center -> the acquire of the goroutine that gets in next: what the
+//        writer did. Opening a slot passes it on.
 //   [X2] unlock_shared's release of a slot or the center -> the acquire of the writer that closes
-//        the slot, or takes the center: what readers did.
+//        the slot or takes the center: what readers did.
 //   [X3] letting go of `busy` (release) -> taking it (acquire): queues and flags.
 //   [X4] making of the slots (release) -> their readers (acquire): they are initialised.
 //
-// The slow ways are in src/sync/shared_mutex_slow.hpp; tests/model/shared_mutex_test.cpp walks
-// through them.
+// The slow paths are in src/sync/shared_mutex_slow.hpp; tests/model/shared_mutex_test.cpp explores
+// them.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -128,10 +130,10 @@ class basic_shared_mutex {
   static bool give_up_lock_shared(void* argument) noexcept;
 
   atomic<std::uint64_t> word_{0};
-  atomic<slots*> slots_{nullptr};        // [X4] null until the first spread; then for ever
+  atomic<slots*> slots_{nullptr};        // [X4] null until the first spread; then constant
   atomic<std::uint32_t> collisions_{0};  // a statistic: readers that met in the center
   bool woken_ = false;                   // guarded by busy: a writer is on the way to compete
-  bool starving_ = false;                // guarded by busy: writers get it handed over
+  bool starving_ = false;                // guarded by busy: the lock is handed to writers
   basic_wait_queue<Seam> readers_;       // guarded by busy
   basic_wait_queue<Seam> writers_;       // guarded by busy
 };

@@ -1,8 +1,9 @@
 // task.hpp: a callable with its arguments on its way to a new goroutine.
 //
-// A goroutine's record has room for a callable of 128 bytes, so starting one allocates nothing; a
-// larger one goes to the heap. The record is taken and published by two calls into the runtime;
-// between them, in user mode, the callable is built in place, and may throw.
+// The record of a goroutine has room for a callable of 128 bytes, so starting a goroutine allocates
+// nothing; a larger callable goes to the heap. One call into the runtime takes a record, another
+// one publishes it. Between the two, outside the runtime, the callable is built in place, and may
+// throw.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -28,11 +29,12 @@ enum class start_as : unsigned char { child, main };
 // Takes an unused record. Throws: std::system_error if there is none, std::bad_alloc.
 WEFT_API goroutine* begin_start(start_as who);
 WEFT_API goroutine* begin_start(const go_options& options);
-// begin_start for a caller that is inside the runtime: a timer. Returns: null if there is none.
+// begin_start for a caller that is inside the runtime: a timer. Returns: null if there is no unused
+// record.
 WEFT_API goroutine* begin_start_inside() noexcept;
-// The room for the callable in the record.
+// Returns: the room for the callable in the record.
 WEFT_API void* task_storage(goroutine* g) noexcept;
-// Lets the goroutine run invoke(storage). Or gives the record back.
+// commit_start lets the goroutine run invoke(storage); abort_start gives the record back.
 WEFT_API void commit_start(goroutine* g, void (*invoke)(void* storage)) noexcept;
 WEFT_API void abort_start(goroutine* g) noexcept;
 // commit_start for a caller that is inside the runtime.
@@ -78,8 +80,8 @@ void invoke_from_heap(void* storage) {
   owned->run();
 }
 
-// Inlined all the way, so that the return address that commit_start() keeps lies in the user's
-// code.
+// Inlined all the way, so that the return address that commit_start() keeps lies in the code of the
+// user.
 template <class Options, class F, class... Args>
 [[gnu::always_inline]] inline void start(const Options& options, F&& f, Args&&... args) {
   using task_type = task<std::decay_t<F>, std::decay_t<Args>...>;
@@ -102,7 +104,8 @@ template <class Options, class F, class... Args>
     }
     commit_start(g, task_type::fits ? &invoke_in_place<task_type> : &invoke_from_heap<task_type>);
   }
-  // No code, but the call is no tail call: its return address is to lie here, in the user's code.
+  // Generates no code, but keeps the call above from being a tail call: its return address has to
+  // lie here, in the code of the user.
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 

@@ -1,21 +1,22 @@
-// wait_group_core.hpp: the counter that goroutines wait on; wait_group, future and run use it.
+// wait_group_core.hpp: the counter under weft::wait_group, weft::latch and weft::group.
 //
-// One 64-bit word: the counter in the upper half, two flags in the lower. Waiters hang in a list of
-// nodes on their own stacks, guarded by the flag `locked`; the flag `waited` says the list is not
-// empty.
+// One 64-bit word: the counter in the upper half, two flags in the lower. Waiters are linked in a
+// list of nodes on their own stacks. The flag `locked` guards the list; the flag `waited` says that
+// it is not empty.
 //
 //   done, not the last        one compare-exchange
-//   done, the last            the same; if `waited` was set it takes the list, clears the
-//                             flags and then readies everyone
+//   done, the last            one compare-exchange; if `waited` was set it takes the list, clears
+//                             the flags and then readies all waiters
 //   wait, counter 0           one load
 //   wait, counter not 0       lock, push a node, unlock and set `waited`, park
 //
 // Invariants:
-//   I1  `waited` is set only by a step that sees the counter above 0, so the done that brings the
-//       counter to 0 sees it and is the one that must release the waiters.
-//   I2  Nobody touches the core after the step that lets wait() return: for a done that is not
-//       responsible that step is its exchange; for the one that is, clearing the flags. A wait()
-//       that finds the counter 0 but a flag set stays until the flags are gone.
+//   I1  `waited` is set only by a step that sees the counter above 0. So the done that brings the
+//       counter to 0 sees `waited`, and is the one that has to release the waiters.
+//   I2  No thread touches the core after the step that lets wait() return. For a done that does not
+//       have to release waiters, that step is its exchange; for the one that does, it is clearing
+//       the flags. A wait() that finds the counter 0 but a flag set stays until the flags are
+//       clear.
 //
 // Memory order:
 //   [D1] done's release -> wait's acquire: what came before done is visible after wait. The chain
@@ -95,13 +96,13 @@ class wait_group_core {
   // Locks the list while `wanted(word)` holds. Returns: false as soon as it does not.
   template <class Wanted>
   bool lock_while(Wanted wanted) noexcept {
-    std::uint64_t word = word_.load(std::memory_order_acquire);
+    std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
     for (int turn = 0; wanted(word);) {
       if ((word & locked) != 0) {
         Seam::relax(turn++);
-        word = word_.load(std::memory_order_acquire);
+        word = word_.load(std::memory_order_acquire);  // [D1]
       } else if (word_.compare_exchange_weak(word, word | locked, std::memory_order_acquire,
-                                             std::memory_order_acquire)) {  // [D2]
+                                             std::memory_order_acquire)) {  // [D2] [D1]
         return true;
       }
     }
@@ -121,7 +122,8 @@ class wait_group_core {
     waiters_ = &self;
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     for (;;) {
-      // I1: a counter that reached 0 meanwhile has a responsible done only if somebody waited.
+      // I1: if the counter reached 0 meanwhile, a done releases the waiters only if `waited` was
+      // set.
       const bool someone_releases = count_of(word) != 0 || (word & waited) != 0;
       if (!someone_releases) waiters_ = nullptr;
       const std::uint64_t unlocked = (word & ~locked) | (someone_releases ? waited : 0);
@@ -136,7 +138,8 @@ class wait_group_core {
     return limit.park<Seam>(self.who, &give_up, &self);
   }
 
-  // The counter is 0, and perhaps its last done is still about to release earlier waiters (I2).
+  // Waits for the last done, which may still be about to release earlier waiters although the
+  // counter is 0 (I2).
   void await_release() const noexcept {
     for (int turn = 0;; ++turn) {
       const std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
@@ -144,12 +147,12 @@ class wait_group_core {
       if (turn < 100) {
         Seam::relax(turn);
       } else {
-        Seam::yield();  // that done may have lost its processor and wait for this one
+        Seam::yield();  // the last done may have lost its processor and need this one
       }
     }
   }
 
-  // The one responsible done.
+  // Called by the done that has to release the waiters (I1).
   void release() noexcept {
     node* released = nullptr;
     {
@@ -166,12 +169,13 @@ class wait_group_core {
     }
   }
 
-  // Takes a waiter whose time is up out of the list. Runs inside the runtime.
+  // Takes a waiter whose wait is over early out of the list. Runs inside the runtime.
   static bool give_up(void* argument) noexcept {
     node* const self = static_cast<node*>(argument);
     wait_group_core* const core = self->core;
-    // With the counter at 0 a done is on its way to release() and will ready this one too. Whoever
-    // gives up has seen it above 0, so no such done comes upon a later round.
+    // With the counter at 0 the last done is on its way to release() and will ready this waiter,
+    // too. A waiter gives up only after it has seen the counter above 0, so no such done is left
+    // over for a later round.
     if (!core->lock_while(
             [](std::uint64_t word) { return (word & waited) != 0 && count_of(word) != 0; })) {
       return false;

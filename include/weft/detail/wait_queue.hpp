@@ -1,16 +1,16 @@
-// wait_queue.hpp: those who wait for one primitive, first come first served.
+// wait_queue.hpp: the waiters of one primitive, first come first served.
 //
-// A waiter lies on the stack of the goroutine (or thread) that waits. The queue is guarded by its
-// primitive: by a bit of its word (take_bit), held inside the runtime only, for a few instructions.
-// Having that bit in the word is what lets a primitive end its use of itself in one step: the same
-// step changes the state and lets go of the queue, and whoever the new state lets through may
-// destroy the primitive.
+// A waiter lies on the stack of the goroutine (or thread) that waits. The primitive guards its
+// queue by a bit of its own word (take_bit), held inside the runtime only, for a few instructions.
+// Because that bit is in the word, a primitive can end its use of itself in one step, which changes
+// the state and lets go of the queue. A goroutine that the new state lets through may destroy the
+// primitive.
 //
 // Invariants:
 //   I1  A waiter is in its queue exactly while `queued`.
-//   I2  Whoever takes a waiter out readies it, exactly once, after letting go of the queue; until
-//       then the waiter, but no longer the primitive, may be used. A waiter whose time is up takes
-//       itself out, in a give_up (patience.hpp).
+//   I2  The thread that takes a waiter out readies it, exactly once, after letting go of the queue.
+//       Until then it may use the waiter, but no longer the primitive. A waiter that gives up
+//       (patience.hpp) takes itself out.
 #pragma once
 
 #include <weft/detail/park.hpp>
@@ -24,13 +24,13 @@ namespace weft::detail {
 
 template <class Seam>
 struct basic_waiter {
-  basic_waiter* next = nullptr;      // guarded by the queue's owner; then by whoever took it out
+  basic_waiter* next = nullptr;      // guarded by the queue's owner; once taken out, by the taker
   basic_waiter* previous = nullptr;  // guarded by the queue's owner
   typename Seam::waiter who{};
   void* primitive = nullptr;  // for give_up
   std::int64_t since_ns = 0;
   bool queued = false;   // I1
-  bool granted = false;  // written by whoever takes it out: it has what it waits for
+  bool granted = false;  // written by the thread that takes it out: it has what it waits for
 };
 
 template <class Seam>
@@ -64,7 +64,7 @@ class basic_wait_queue {
     (w.next != nullptr ? w.next->previous : tail_) = w.previous;
     w.queued = false;
   }
-  // Returns: null if there is none.
+  // Returns: the first waiter, or null if there is none.
   waiter* pop_front() noexcept {
     waiter* const w = head_;
     if (w != nullptr) remove(*w);
@@ -87,7 +87,7 @@ class basic_wait_chain {
     *end_ = &w;
     end_ = &w.next;
   }
-  // Inside the runtime.
+  // Readies the waiters in their order. Inside the runtime.
   void ready_all() noexcept {
     while (first_ != nullptr) {
       waiter* const w = first_;
@@ -102,14 +102,14 @@ class basic_wait_chain {
   waiter** end_ = &first_;
 };
 
-// Waits until `bit` is clear in `word` and sets it, acquiring. Returns: the word, with the bit.
+// Waits until `bit` is clear in `word`, and sets it, acquiring. Returns: the word, with the bit.
 // Requires: inside the runtime, or a plain thread.
 template <class Seam, class Word>
 Word take_bit(typename Seam::template atomic<Word>& word, Word bit) noexcept {
   for (int turn = 0;;) {
-    const Word before = word.fetch_or(bit, std::memory_order_acquire);  // the caller's tag
+    const Word before = word.fetch_or(bit, std::memory_order_acquire);  // [O2] [U2] [V2] [X3] [Y3]
     if ((before & bit) == 0) return static_cast<Word>(before | bit);
-    // relaxed: only to wait without disturbing.
+    // relaxed: waits without disturbing the thread that has the bit.
     do Seam::relax(turn++);
     while ((word.load(std::memory_order_relaxed) & bit) != 0);
   }
@@ -119,7 +119,8 @@ using waiter = basic_waiter<seam>;
 using wait_queue = basic_wait_queue<seam>;
 using wait_chain = basic_wait_chain<seam>;
 
-// What ends a program, in builds with WEFT_ASSERTIONS, that destroys what somebody waits for.
+// Ends a program, in builds with WEFT_ASSERTIONS, that destroys an object for which a goroutine
+// waits.
 WEFT_API void die_of_destruction(const char* what) noexcept;
 
 template <class Core>
