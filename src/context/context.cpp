@@ -1,46 +1,47 @@
 // context.cpp: the tree of contexts.
 //
-// A node has a reference to its parent and is linked into the parent's list of children, from its
-// making until it is cancelled or gone. Background and value nodes that nothing can cancel have no
-// list: a child registers with the nearest ancestor that can be.
+// A node has a reference to its parent. From its creation until it is cancelled or gone, it is
+// linked into the list of children of the nearest ancestor that can be cancelled. Background and
+// value nodes that nothing can cancel have no list.
 //
 // cancel has four parts:
-//   mark    gives the node and everything below it err and cause, which are not visible yet. A
-//           node that another cancel marked first keeps its own, and is waited for.
-//   stop    stops the tokens of all, without running a callback of a user's.
-//   close   closes done of all, which is what makes err and cause visible: they cannot disagree.
-//           Interrupts who waits.
-//   tell    stop callbacks and functions: code of others, which may cancel again, drop what there
-//           is, or take its time.
-// A second cancel() waits until all is closed, so that the tree is cancelled when any cancel()
-// returns; and so does a call that makes a child of a node that is marked.
+//   mark    gives err and cause to the node and everything below, not visible yet. A node that
+//           another cancel marked first keeps its own; this cancel waits for the other.
+//   stop    stops the tokens of all nodes, without running a user's callback.
+//   close   closes done of all nodes. This makes err and cause visible, so they cannot disagree.
+//           It also interrupts the goroutines that wait.
+//   tell    runs stop callbacks and functions. They are code of the user, which may cancel again,
+//           drop handles, or take its time.
+// A second cancel() waits until all nodes are closed, so that the tree is cancelled when any
+// cancel() returns. A call that makes a child of a marked node waits, too.
 //
 // std::stop_source sets a token and runs its callbacks in one call. But the callback that was
-// registered last runs first (libstdc++), so cancel registers one of its own, in which it stops the
-// next token; in the innermost of these calls all tokens are stopped, and it closes. The callbacks
-// of users run on the way out. The goroutine keeps its thread meanwhile, by which a stop_source
-// knows who runs its callbacks. Many tokens take a stack of their own. If a user registers a
-// callback at the last moment, that runs before anything is closed; when it cancels again, or makes
-// a child, it must not wait for itself: then all is closed right there.
+// registered last runs first (libstdc++). So cancel registers a callback of its own, in which it
+// stops the next token. In the innermost of these nested calls all tokens are stopped, and cancel
+// closes the nodes there. The callbacks of users run on the way out. The goroutine keeps its thread
+// meanwhile, because a stop_source recognises by the thread who runs its callbacks. For many tokens
+// a separate stack is used. If a user registers a callback at the last moment, it runs before the
+// nodes are closed. If that callback cancels again, or makes a child, it must not wait for itself:
+// then it closes all nodes right there.
 //
-// Who keeps a node: handles, children, handles on its done(), and, if it or an ancestor of it has a
-// deadline, functions that are to be called then, and itself once it has given out its stop token,
-// because the last copy of that goes without notice. The timer of a deadline does not: it asks for
-// a reference when it fires. So a context that none of these keeps goes at once, and its timer with
-// it.
+// A node is kept by handles, by children, and by handles on its done(). If the node or one of its
+// ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
+// itself once it has given out its stop token, because the last copy of a token goes without
+// notice. The timer of a deadline does not keep the node: it asks for a reference when it fires. So
+// a context that none of these keeps goes at once, and its timer with it.
 //
 // Invariants:
-//   I1  A node in a list of children has not been marked, or not been closed yet.
+//   I1  A node in a list of children has not been marked yet, or not been closed yet.
 //   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by the cancel
-//       of its parent, under the parent's lock; the cancel that takes it out of there gets a
-//       reference, unless the last one was gone already.
+//       of its parent, under the lock of the parent. A cancel that takes a node out gets a
+//       reference to it, unless the last reference was already gone.
 //
 // Memory order:
-//   [N3] of done_: err_ and cause_, which are written under lock_ before.
+//   [N3] of done_ publishes err_ and cause_, which are written under lock_ before.
 //
-// Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions; one at a
-// time. An interruption (weft/detail/interruption.hpp) is fired under it, which takes the lock of a
-// primitive.
+// Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions. A thread
+// holds one of them at a time. An interruption (weft/detail/interruption.hpp) is fired under it and
+// takes the lock of a primitive.
 #include <weft/context.hpp>
 
 #include "base/check.hpp"
@@ -131,24 +132,25 @@ class context_core final : public chan_owner {
   void release() noexcept {
     if (drop()) destroy();
   }
-  // The same where this may be in the way of its own destruction: in its stop callback.
+  // Like release(), for the stop callback of this node, which must not destroy the node that it is
+  // a part of.
   void release_elsewhere() noexcept {
     if (!drop()) return;
     try {
       go([this] { destroy(); });
     } catch (...) {
-      destroy();  // there is no goroutine to be had
+      destroy();  // no goroutine can be made
     }
   }
 
-  // The nearest node from here upwards that can be cancelled; null: the background.
+  // Returns: the nearest node from `c` upwards that can be cancelled; null for the background.
   static context_core* cancellable_from(context_core* c) noexcept {
     while (c != nullptr && c->kind_ == kind::value) c = c->parent_.get();
     return c == nullptr || c->kind_ == kind::without_cancel ? nullptr : c;
   }
   context_core* ancestor() const noexcept { return cancellable_from(parent_.get()); }
 
-  // Links this new node to what can cancel it.
+  // Links this new node to the node that can cancel it.
   void attach() {
     context_core* const p = ancestor();
     if (p == nullptr || p->add(as_child_)) return;
@@ -156,47 +158,48 @@ class context_core final : public chan_owner {
     cancel(p->error(), p->cause());
   }
 
-  // Returns: false if the node has ended already; for a child, if it is marked.
+  // Returns: false if the node has ended already; for a child, also if it is marked.
   bool add(context_watcher& w) noexcept {
     const locked hold(lock_);
     return link(w);
   }
-  // The same for a caller that is inside the runtime.
+  // add() for a caller that is inside the runtime.
   bool add_inside(context_watcher& w) noexcept {
     const std::lock_guard hold(lock_);
     return link(w);
   }
-  // Returns: false if it was not in the list any more.
+  // Returns: false if `w` was not in the list any more.
   bool remove(context_watcher& w) noexcept {
     const locked hold(lock_);
     return unlink(w);
   }
-  // Waits for a cancel that fires an interruption right now.
+  // Waits for a cancel that is firing an interruption.
   void settle() noexcept { const locked hold(lock_); }
 
   bool ended() const noexcept { return done_->is_closed_now(); }  // [N3]
-  // Require: it has ended.
+  // error() and cause() require: the node has ended.
   errc error() const noexcept { return err_; }
   std::exception_ptr cause() const { return cause_; }
   const chan_core* done_channel() const noexcept { return done_; }
-  // Returns: done, with a handle on it.
+  // Returns: done, with a new handle on it.
   chan_ref done() noexcept {
     if (done_->retain()) retain();
     return chan_ref(done_);
   }
   void channel_dropped() noexcept override { release(); }
 
-  // Requires: a reference, for as long as it takes.
+  // Requires: the caller has a reference, during the call.
   void cancel(errc why, std::exception_ptr cause);
   std::stop_token stop_token();
 
-  // While the process exits, inside the runtime: whether a goroutine that still runs could learn of
-  // its end. A lock that another thread holds, and a tree deeper than that, are taken for a yes.
+  // Asked inside the runtime while the process exits. Returns: whether a goroutine that still runs
+  // could learn of the end of this node. If another thread holds the lock, or the tree is deeper
+  // than `depth`, the answer is yes.
   bool is_heard_at_exit(int depth = 32) noexcept;
 
   void set_deadline(std::int64_t deadline_ns) { deadline_ns_ = deadline_ns; }
   std::int64_t deadline_ns() const noexcept { return deadline_ns_; }
-  // Whether the time may end it.
+  // Returns: whether a deadline may end the node.
   bool is_timed() const noexcept { return deadline_ns_ != INT64_MAX; }
   void start_timer();
 
@@ -218,18 +221,19 @@ class context_core final : public chan_owner {
   struct stopper {
     context_core* core;
     void operator()() const {
-      if (!core->try_retain()) return;  // it is being destroyed, and waits for this
+      if (!core->try_retain()) return;  // the node is being destroyed, and waits for this callback
       core->cancel(errc::canceled, nullptr);
       core->release_elsewhere();
     }
   };
 
-  // Returns: whether that was the last reference.
+  // Returns: whether the dropped reference was the last one.
   bool drop() noexcept {
-    // acq_rel: the last one sees what all others did.
+    // acq_rel: the last drop sees what all others did.
     return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
-  // And its parents, as far as nobody else refers to them: in a loop, for there may be many.
+  // Destroys the node, and its ancestors as far as only it refers to them. A loop, because there
+  // may be many.
   void destroy() noexcept {
     context_core* last = this;
     do {
@@ -248,13 +252,14 @@ class context_core final : public chan_owner {
     if (context_core* const p = ancestor()) p->remove(as_child_);
   }
 
-  // What one cancel is about.
+  // The work of one cancel.
   struct operation;
-  // Marks this one. Returns: false if it is marked already.
+  // Marks this node. Returns: false if it is marked already.
   bool mark(errc why, const std::exception_ptr& cause, operation& by);
-  // Waits for the end of a node that is marked.
+  // Waits for the end of this node, which is marked.
   void await_end();
-  // Returns: false if there is none left. A child that comes out has been retained.
+  // Takes a child out of the list. Returns: false if there is none left. The child has been
+  // retained; null if it is being destroyed.
   bool take_child(context_core*& child);
   void mark_below(operation& all);
   static void stop_and_close(operation& all);
@@ -287,20 +292,20 @@ class context_core final : public chan_owner {
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::spin_lock lock_;
-  bool is_closed_ = false;               // guarded by lock_; no watcher comes any more
-  bool keeps_itself_ = false;            // guarded by lock_; has a reference until it is closed
-  operation* by_ = nullptr;              // guarded by lock_; who marked it; gone once it is closed
-  errc err_{};                           // written once, under lock_; immutable after [N3]
-  std::exception_ptr cause_;             // like err_
-  context_watcher* children_ = nullptr;  // guarded by lock_
-  context_watcher* watchers_ = nullptr;  // guarded by lock_; functions and interruptions
-  context_child as_child_{this};         // in the list of the ancestor
-  chan_core* done_ = nullptr;            // closed once
-  one_shot<seam> finished_;              // the whole subtree is closed
-  context_core* passed_next_ = nullptr;  // of whoever took it out of its ancestor's list
-  context_core* above_ = nullptr;  // its canceller's: where it goes on after this one; then, what
-                                   // is next of those it has marked
-  std::optional<std::stop_source> stop_;  // guarded by lock_ until it is there
+  bool is_closed_ = false;     // guarded by lock_; from then on no watcher is added
+  bool keeps_itself_ = false;  // guarded by lock_; refers to itself until it is closed
+  operation* by_ = nullptr;    // guarded by lock_; the cancel that marked it; dangles once closed
+  errc err_{};                 // written once, under lock_; immutable after [N3]
+  std::exception_ptr cause_;   // like err_
+  context_watcher* children_ = nullptr;   // guarded by lock_
+  context_watcher* watchers_ = nullptr;   // guarded by lock_; functions and interruptions
+  context_child as_child_{this};          // in the list of the ancestor
+  chan_core* done_ = nullptr;             // closed once
+  one_shot<seam> finished_;               // the whole subtree is closed
+  context_core* passed_next_ = nullptr;   // of the cancel that took this from its ancestor's list
+  context_core* above_ = nullptr;         // used by the cancel: the node to go on with after this
+                                          // one; then the next node in its list of marked nodes
+  std::optional<std::stop_source> stop_;  // guarded by lock_ until it is set
   std::optional<std::stop_callback<stopper>> stop_callback_;
   timer_ref timer_;  // guarded by lock_
   std::int64_t deadline_ns_ = INT64_MAX;
@@ -312,18 +317,18 @@ class context_core final : public chan_owner {
 struct context_function : context_watcher {
   context_function() noexcept : context_watcher(kind::function) {}
   std::unique_ptr<timer_function> function;
-  context_ref keep;  // what it watches, if the time may end that; else null
+  context_ref keep;  // the watched node, if a deadline may end that; else null
   bool is_set_at_exit = false;
-  // Handed to the goroutine that calls it, by the cancel that took it out.
+  // The cancel that takes the function out hands this to the goroutine that calls it.
   std::shared_ptr<context_function> self;
 };
 
 void start_functions(context_watcher* list);
-// When a deadline has passed while the process exits: those that were set before are not called,
-// for the objects that they use may have been destroyed (exit.cpp, E1).
+// For a deadline that passed while the process exits. Functions that were set before the exit are
+// not called, because the objects that they use may have been destroyed (exit.cpp, E1).
 void start_functions_at_exit(context_watcher* list);
 
-// Nobody can cancel it any more.
+// Called when no thread can cancel the node any more.
 void context_core::drop_functions() noexcept {
   while (context_watcher* const w = watchers_) {
     unlink(*w);
@@ -340,20 +345,20 @@ void context_core::drop_functions() noexcept {
 
 struct context_core::operation {
   context_core* marked = nullptr;       // retained; linked by above_, parents before children
-  context_core* passed_over = nullptr;  // that others have marked; retained; linked by passed_next_
+  context_core* passed_over = nullptr;  // marked by other cancels; retained; linked by passed_next_
   context_watcher* functions = nullptr;  // linked by next, in the opposite order
-  std::size_t tokens = 0;                // of those that are marked
-  context_core* to_stop = nullptr;       // the first of them whose token is still to be stopped
+  std::size_t tokens = 0;                // of the marked nodes
+  context_core* to_stop = nullptr;       // the first marked node whose token is still to be stopped
   bool is_closed = false;
-  std::atomic<const void*> who{nullptr};  // stops the tokens; relaxed: only its own is recognised
+  std::atomic<const void*> who{nullptr};  // stops the tokens; relaxed: compared with the caller
 
-  // Stops the next token, or closes all if there is none.
+  // Stops the next token; closes all nodes if there is none.
   void stop_next() {
     std::optional<std::stop_source> source;
     while (to_stop != nullptr && !source) {
       source = to_stop->stop_source();
       to_stop = to_stop->above_;
-      if (source && source->stop_requested()) source.reset();  // made meanwhile, and stopped
+      if (source && source->stop_requested()) source.reset();  // made meanwhile, already stopped
     }
     if (!source) return close_all();
     const std::stop_callback first(source->get_token(), [this] { stop_next(); });
@@ -364,7 +369,8 @@ struct context_core::operation {
     for (context_core* c = marked; c != nullptr; c = c->above_) c->close(*this);
     for (context_core* c = marked; c != nullptr; c = c->above_) {
       c->finished_.set();
-      // Not before: a cancel of the parent that does not find it there would not wait for it.
+      // Not earlier: a cancel of the parent that does not find the node in the list does not wait
+      // for it.
       if (context_core* const p = c->ancestor()) p->remove(c->as_child_);
     }
   }
@@ -375,7 +381,7 @@ bool context_core::mark(errc why, const std::exception_ptr& cause, operation& by
   observe(touch::release, this);
   const locked hold(lock_);
   if (is_marked()) return false;
-  std::swap(cause_, mine);  // nothing is freed in here
+  std::swap(cause_, mine);  // nothing is freed under the lock
   err_ = why;
   by_ = &by;
   return true;
@@ -383,7 +389,7 @@ bool context_core::mark(errc why, const std::exception_ptr& cause, operation& by
 
 namespace {
 
-// What tells the calling goroutine, or thread, from all others.
+// Returns: an address that identifies the calling goroutine, or thread.
 const void* myself() noexcept {
   if (const sched::machine* const m = sched::this_machine()) return m->g;
   if (sched::simulation* const s = sched::this_simulation()) return s->self();
@@ -411,9 +417,9 @@ bool context_core::take_child(context_core*& child) {
   return true;
 }
 
-// Depth first, in a loop: a tree may be deeper than a stack. A cancel that waits here waits for a
-// cancel of a part of the tree below, which never waits for one above: so both get on. Requires:
-// this node is marked.
+// Depth first, in a loop, because a tree may be deeper than a stack. A cancel that waits here waits
+// for a cancel of a part of the tree below, which never waits for one above. So both make progress.
+// Requires: this node is marked.
 void context_core::mark_below(operation& all) {
   for (context_core* node = this; node != nullptr;) {
     context_core* child = nullptr;
@@ -426,13 +432,14 @@ void context_core::mark_below(operation& all) {
     } else if (child == nullptr) {
       continue;
     } else if (child->done_->is_away()) {
-      child->passed_next_ = std::exchange(all.passed_over, child);  // of a test that is over
+      child->passed_next_ = std::exchange(all.passed_over, child);  // its test is over
     } else if (child->mark(err_, node->cause_, all)) {
       child->above_ = node;
       node = child;
     } else {
       child->finished_.wait(wait_reason::none);
-      child->passed_next_ = std::exchange(all.passed_over, child);  // releasing may run user's code
+      // Released later, because that may run code of the user.
+      child->passed_next_ = std::exchange(all.passed_over, child);
     }
   }
 }
@@ -462,11 +469,11 @@ void context_core::stop_and_close(operation& all) {
       });
       has_begun = true;
     } catch (...) {
-      // There is no goroutine to be had.
+      // No goroutine can be made.
     }
   }
   if (has_begun) return over.wait(wait_reason::none);
-  // One token after the other, when all is closed.
+  // Without such a goroutine: one token after the other, once all nodes are closed.
   all.close_all();
   for (context_core* c = all.marked; c != nullptr; c = c->above_) {
     if (const auto source = c->stop_source()) source->request_stop();
@@ -499,7 +506,7 @@ void context_core::close(operation& all) noexcept {
       more = w != nullptr;
       if (more) unlink(*w);
       if (more && w->what == context_watcher::kind::function) {
-        w->next = std::exchange(all.functions, w);  // its `self` keeps it
+        w->next = std::exchange(all.functions, w);  // w is kept by its `self`
       } else if (more && !never_goes_on(*static_cast<context_interruption*>(w))) {
         interrupted = static_cast<context_interruption*>(w)->fire();
       }
@@ -543,13 +550,13 @@ void start_functions(context_watcher* list) {
     try {
       go([f] { f->function->call(); });
     } catch (...) {
-      [&]() noexcept { f->function->call(); }();  // there is no goroutine to be had
+      [&]() noexcept { f->function->call(); }();  // no goroutine can be made
     }
   }
 }
 
 void start_functions_at_exit(context_watcher* list) {
-  static constinit context_watcher* never_called = nullptr;  // kept by their `self`
+  static constinit context_watcher* never_called = nullptr;  // each is kept by its `self`
   while (auto* const w = static_cast<context_function*>(list)) {
     list = w->next;
     if (w->is_set_at_exit) {
@@ -583,7 +590,8 @@ std::stop_token context_core::stop_token() {
   std::stop_source fresh;
   const locked hold(lock_);
   if (!stop_) {
-    // If it is marked, its cancel may have passed already. There is no callback yet.
+    // If the node is marked, its cancel may have passed the tokens already. `fresh` has no callback
+    // yet.
     if (is_marked()) fresh.request_stop();
     stop_ = fresh;
     if (!is_marked() && is_timed()) {
@@ -637,7 +645,7 @@ context_ref make_cancellable(const context_ref& parent) {
 context_ref make_with_deadline(const context_ref& parent, std::int64_t deadline_ns) {
   context_ref ref = make_cancellable(parent);
   context_core& c = *ref.get();
-  if (c.deadline_ns() <= deadline_ns) return ref;  // the parent ends it
+  if (c.deadline_ns() <= deadline_ns) return ref;  // the parent's deadline comes first
   c.set_deadline(deadline_ns);
   if (deadline_ns <= clock_now_ns()) {
     c.cancel(errc::deadline_exceeded, nullptr);
@@ -665,7 +673,7 @@ context_ref make_with_stop(const context_ref& parent, std::stop_token token) {
 }
 
 void cancel_context(const context_ref& c, errc why, std::exception_ptr cause) {
-  const context_ref keep = c;  // whoever is woken may drop all others
+  const context_ref keep = c;  // the woken goroutines may drop all other handles
   if (keep.get() != nullptr) keep.get()->cancel(why, std::move(cause));
 }
 
@@ -675,12 +683,12 @@ const void* find_value(const context_ref& c, const void* key) noexcept {
 
 namespace {
 
-// What after_func returns. It keeps the context, not the other way round: a context that nobody can
-// end any more goes, and its functions with it.
+// What after_func returns. It keeps the context, and not the other way round: a context that no
+// thread can end any more goes, and its functions with it.
 struct watch {
   context_ref watched;  // null: nothing can end it
   std::shared_ptr<context_function> function;
-  std::atomic<bool> stopped{false};  // relaxed: only who was first; for what nothing can end
+  std::atomic<bool> stopped{false};  // relaxed: only which call was first; if watched is null
 };
 
 }  // namespace
@@ -709,7 +717,7 @@ bool unwatch_context(void* handle) {
   auto* const h = static_cast<watch*>(handle);
   if (h->watched.get() == nullptr) return !h->stopped.exchange(true, std::memory_order_relaxed);
   if (!h->watched.get()->remove(*h->function)) return false;
-  h->function->keep = context_ref();  // `watched` refers to it, too
+  h->function->keep = context_ref();  // `watched` keeps the context, too
   const std::shared_ptr<context_function> last = std::exchange(h->function->self, nullptr);
   return true;
 }
@@ -744,7 +752,7 @@ bool context_interruption::park(void* who, bool (*give_up)(void*), void* argumen
   }
   if (!watching_) {
     watching_ = true;
-    if (!watched_->add_inside(*this)) (void)fire();  // idle still: there is nobody to ready
+    if (!watched_->add_inside(*this)) (void)fire();  // still idle: there is no waiter to ready
   }
   return basic_interruption::park(who, give_up, argument);
 }

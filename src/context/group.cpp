@@ -1,4 +1,4 @@
-// group.cpp: weft::group. A group uses contexts, so it is in their layer.
+// group.cpp: weft::group. It is in the layer of contexts because a group uses them.
 #include <weft/group.hpp>
 
 #include <stdexcept>
