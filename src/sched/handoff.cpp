@@ -1,17 +1,16 @@
 // handoff.cpp: how a processor is taken from a machine whose goroutine blocks or hogs it.
 //
-// One rule: a processor never waits. While a goroutine runs user code its processor can leave it.
-// The goroutine stays on its thread and does not notice until it next enters the runtime. Who takes
-// the processor, when and why:
+// One rule: a processor never waits. While a goroutine runs user code, its processor can leave it.
+// The goroutine stays on its thread and does not notice until it next enters the runtime. These
+// take a processor, and when:
 //
 //   the machine itself   blocking(f); a goroutine bound to its thread has to wait
 //   the monitor          a call blocks, a hog could not be paused, something urgent needs it
 //   the signal handler   the hog's own thread, after its slice (preempt.cpp)
 //   resize               max_procs shrinks
 //
-// All of them leave the seat's word at `taken`. Where the processor goes next, and how the
-// goroutine gets one again, is ownership.hpp's: its functions decide that under the scheduler's
-// lock.
+// All of them leave the seat's word at `taken`. ownership.hpp decides, under the scheduler's lock,
+// where the processor goes next and how the goroutine gets one again.
 #include "sched/handoff.hpp"
 
 #include "sched/counters.hpp"
@@ -30,7 +29,7 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// A machine whose processor was taken may compute for so long before its own timer sees to it.
+// How much CPU time a machine whose processor was taken may use before its own timer goes off.
 constexpr std::int64_t grace_cpu_ns = 1'000'000;
 
 counter& counter_of(retake_cause why) noexcept {
@@ -49,9 +48,9 @@ counter& counter_of(retake_cause why) noexcept {
   return the_counters.detach_resize;
 }
 
-// Requires: the lock. Returns: whom to wake.
+// Requires: the lock. Returns: the machine to wake, or null.
 machine* pass_on_from_locked(machine* m, retake_cause why) noexcept {
-  // Who lends may have computed for a moment only.
+  // A lender may have computed for a moment only.
   const std::int64_t slice_ns = sched.slice_ns.load(std::memory_order_relaxed);
   m->turn_until_ns = why == retake_cause::hog    ? 0
                      : why == retake_cause::loan ? m->runs_since_ns + slice_ns
@@ -63,8 +62,8 @@ machine* pass_on_from_locked(machine* m, retake_cause why) noexcept {
   return ownership::lend_locked(m, p);
 }
 
-// A thief's question does not keep the processor from leaving: the thief is told that there is
-// nothing.
+// Claims the owner's seat. A thief's question does not keep the processor from leaving: the thief
+// is told that there is nothing for it.
 bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
   if (owner->seat.claim(claim_turns, otherwise)) return true;
   const std::uint32_t question = owner->seat.accept_for_owner();
@@ -73,8 +72,8 @@ bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
   return owner->seat.claim(claim_turns, otherwise);
 }
 
-// The machine has its processor back from a loan and has not noticed: the seat's word is still
-// `taken`. Requires: the lock.
+// Whether the machine has its processor back from a loan and has not noticed: the seat's word is
+// still `taken`. Requires: the lock.
 bool is_returned_locked(const machine* owner, const processor& p) noexcept {
   return owner->is_returned.load(std::memory_order_relaxed) && owner->p == &p;
 }
@@ -85,7 +84,7 @@ bool retake(processor& p, retake_cause why, const seen_turn* seen) noexcept {
   machine* const owner = p.holder.load(std::memory_order_acquire);  // [OW1]
   if (owner == nullptr || sched.stopping.load(std::memory_order_relaxed)) return false;
   if (seen != nullptr && seen->holder != owner) return false;
-  // A hint until the seat is claimed, or the lock held.
+  // A hint, until the seat has been claimed or, for a returned processor, the lock is held.
   const auto has_moved = [&] {
     return seen != nullptr && seen->picks != p.picks.load(std::memory_order_relaxed);
   };
@@ -99,14 +98,14 @@ bool retake(processor& p, retake_cause why, const seen_turn* seen) noexcept {
     }
   } else {
     sched.lock.unlock();
-    // Nobody waits for a seat with the lock, so a claimer may wait for the lock.
+    // No thread waits for a seat while it holds the lock. So a claimer may wait for the lock.
     const bool asks = why == retake_cause::hog || why == retake_cause::loan;
     if (!claim_from(owner, asks ? seat::yield_please : seat::free)) {
       the_counters.detach_failed.add();
       return false;
     }
     sched.lock.lock();
-    // When the process ends, under the lock, whoever ends it keeps its processor.
+    // `stopping` is read under the lock: from then on the exiting machine keeps its processor.
     if (owner->p != &p || has_moved() || sched.stopping.load(std::memory_order_relaxed)) {
       sched.lock.unlock();
       owner->seat.release();
@@ -160,7 +159,7 @@ using namespace weft::sched;
 
 void begin_blocking() noexcept {
   machine* m = this_machine();
-  // When the process ends nobody else runs; the processor would not come back.
+  // When the process ends, no other goroutine runs, and the processor would not come back.
   if (m == nullptr || sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return;
   m = enter(m);
   if (!give_up_seat(m)) stop_here();

@@ -1,4 +1,4 @@
-// order.cpp: a look: the pick that knows what time it is. order.hpp has the policy.
+// order.cpp: the look, the pick that knows what time it is. order.hpp has the policy.
 #include "sched/order.hpp"
 
 #include "base/clock.hpp"
@@ -20,23 +20,23 @@ using from = global_queue::from;
 
 constexpr std::uint32_t gap_max = 128;
 constexpr std::int64_t look_period_ns = 50'000;
-constexpr std::int64_t long_turn_ns = 50'000;       // then any processor may have the next one
+constexpr std::int64_t long_turn_ns = 50'000;       // after it, any processor may have the next
 constexpr std::int64_t poll_period_ns = 50'000;     // in passing, while there is other work
 constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
 constexpr std::int64_t overflow_old_ns = 1'000'000;
 constexpr std::int64_t fresh_old_ns = 1'000'000;
 constexpr std::uint64_t old_share = 16;
-constexpr std::int64_t loan_ns = 1'000'000;  // what an urgent goroutine and those it wakes have
+constexpr std::int64_t loan_ns = 1'000'000;  // for an urgent goroutine and those it wakes
 constexpr std::size_t batch_max = 128;
-constexpr std::uint32_t timers_most = 8;  // processors whose timers a look looks at
+constexpr std::uint32_t timers_most = 8;  // how many processors' timers one look checks
 
 std::int64_t slice_ns() noexcept { return the_scheduler.slice_ns.load(std::memory_order_relaxed); }
 
 std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since_ns : base::never; }
 
-// Those of the list have waited longer than those of the queue. Requires: at most batch_max, and
-// room for them.
+// Puts `list` in front of a queue whose goroutines have waited for less long. Requires: at most
+// batch_max goroutines, and room for them.
 void put_in_front(run_queue& r, goroutine_list& list) noexcept {
   goroutine* all[batch_max];
   std::size_t n = 0;
@@ -44,10 +44,10 @@ void put_in_front(run_queue& r, goroutine_list& list) noexcept {
   while (n != 0) r.push_front(all[--n]);
 }
 
-// Queues goroutines from elsewhere that were taken because they have waited longer than those here.
-// New ones, if `ready` is empty, stay with the new ones, of which the newest goes first. But not
-// while it is the oldest ones' time, for goroutines that were woken or yield go before new ones.
-// Requires: at most batch_max, and room for them in either queue.
+// Queues goroutines that were taken from elsewhere because they have waited longer than those here.
+// They go in front of `ready`. But if `ready` is empty, those that have never run go to `fresh`, of
+// which the newest goes first. (Not while it is the turn of the oldest goroutines: `ready` is
+// served before `fresh`.) Requires: at most batch_max goroutines, with room in either queue.
 void keep_older(processor& p, goroutine_list& list) noexcept {
   if (!p.ready.empty() || p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns) {
     return put_in_front(p.ready, list);
@@ -59,7 +59,7 @@ void keep_older(processor& p, goroutine_list& list) noexcept {
   put_in_front(p.fresh, fresh);
 }
 
-// The one that was woken first, here or elsewhere.
+// Takes the goroutine that was woken first, whether its lane is this processor's or the global one.
 goroutine* take_woken(processor& p) noexcept {
   global_queue& global = the_scheduler.global;
   if (global.size_hint(from::woken) != 0 &&
@@ -69,7 +69,7 @@ goroutine* take_woken(processor& p) noexcept {
   return p.woken.pop_front();
 }
 
-// How long picks take, so when to look again.
+// Notes how long picks take, and decides when to look again.
 void note_turn(processor& p, std::int64_t now) noexcept {
   const std::uint64_t picks = p.picks.load(std::memory_order_relaxed);
   const std::int64_t gone = now - p.clock_ns.load(std::memory_order_relaxed);
@@ -84,12 +84,13 @@ void note_turn(processor& p, std::int64_t now) noexcept {
   } else if (each * gap < look_period_ns / 2) {
     gap = std::min(gap * 2, gap_max);
   }
-  if (is_refused_threads()) gap = 1;  // choose_for_last_thread() must not be left out
+  if (is_refused_threads()) gap = 1;  // every pick must reach choose_for_last_thread()
   p.look_gap.store(gap, std::memory_order_relaxed);
   p.until_look = gap;
 }
 
-// Fires what is due here and on some others, which may be retired, or compute and not look.
+// Fires the timers that are due here and on some other processors. Those may be retired, or their
+// goroutines compute and do not look.
 void see_to_timers(processor& p, std::int64_t now) noexcept {
   p.timers.run(now);
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
@@ -106,8 +107,8 @@ void see_to_descriptors(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// G4: whether some of the goroutines that wait here should go round: no processor is idle and comes
-// for them, and those that others take next are younger.
+// G4: whether some of the goroutines that wait here should go round. That is so if no processor is
+// idle (an idle one would come for them) and if the goroutines that others take next are younger.
 bool is_gift_due(const processor& p, std::int64_t oldest) noexcept {
   if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
   // relaxed: hints.
@@ -129,10 +130,11 @@ void give_to_all(processor& p) noexcept {
     if (goroutine* const g = r.pop_front()) gift.push_back(g);
   }
   the_scheduler.global.push_older(gift);
-  work_made(this_machine());  // they were out of sight for a moment
+  work_made(this_machine());  // thieves could not see the goroutines for a moment
 }
 
-// New ones that others have kept from starting for a while get in line with them, one for each.
+// Moves new goroutines that have not been started for a while into `ready`, at most as many as are
+// there already.
 void line_up(processor& p, std::int64_t now) noexcept {
   if (p.ready.empty() || p.fresh.empty()) return;
   if (now - p.fresh.peek_front()->since_ns < fresh_old_ns) return;
@@ -140,13 +142,14 @@ void line_up(processor& p, std::int64_t now) noexcept {
       std::min({p.ready.size(), p.fresh.size(), run_queue::capacity - p.ready.size()});
   for (; n != 0; --n) {
     goroutine* const g = p.fresh.pop_front();
-    stamp(p, g);  // its place in the line: lines are in the order of age
+    stamp(p, g);  // lines are in the order of age, so a goroutine gets a new age with its place
     p.ready.push_back(g);
   }
 }
 
-// The overflow has older ones than the queue of a processor whose turns are short: they go before
-// those of the queue that are younger. Returns: the first to run.
+// For a processor whose turns are short, when the overflow has goroutines older than some in its
+// queue. The queue's younger ones go to the overflow, and older ones from there take their place.
+// Returns: the first to run.
 goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noexcept {
   goroutine_list younger;
   goroutine_list older;
@@ -161,19 +164,19 @@ goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noe
   the_scheduler.global.push(from::overflow, younger);
   goroutine* const first = older.pop_front();
   while (goroutine* const g = older.pop_front()) p.ready.push_back(g);
-  work_made(this_machine());  // they were out of sight for a moment
+  work_made(this_machine());  // thieves could not see the goroutines for a moment
   return first;
 }
 
-// The oldest of those that wait their turn.
+// Takes the oldest of those that wait their turn.
 goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   const global_queue& global = the_scheduler.global;
   const std::int64_t ready = since(p.ready.peek_front());
   const std::int64_t fresh = since(p.fresh.peek_front());
   const std::int64_t shared = global.since_hint(from::shared);
   std::int64_t overflow = global.since_hint(from::overflow);
-  // Young ones are best left to who let them overflow; and new ones there until those here have
-  // run.
+  // Young ones are best left to the processor that let them overflow. New ones are best left there
+  // until those here have run.
   if (overflow != base::never && now - overflow < overflow_old_ns &&
       (p.overflow_owed == 0 || (ready == base::never && fresh != base::never))) {
     overflow = base::never;
@@ -187,20 +190,21 @@ goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
             ? exchange_with_overflow(p, overflow)
             : take_share(p, from::overflow);
   }
-  // Others may have been faster in the global queue.
+  // Other processors may have emptied the global queue meanwhile.
   if (g == nullptr && fresh <= ready) g = p.fresh.pop_front();
   return g != nullptr ? g : p.ready.pop_front();
 }
 
-// Since when the oldest of those that wait their turn waits.
+// Returns: since when the oldest of those that wait their turn has waited.
 std::int64_t oldest_in_turn(const processor& p) noexcept {
   const global_queue& global = the_scheduler.global;
   return std::min(
       {oldest_here(p), global.since_hint(from::shared), global.since_hint(from::overflow)});
 }
 
-// G3: `next` goes on, but once the slice is used up it has to yield at its next call. One that
-// wakes the next one and goes to sleep does not yield: then the chain ends with it.
+// G3: `next` goes on, but once the chain's slice is used up it has to yield at its next call. A
+// goroutine that wakes the next one and goes to sleep does not yield; then the next look ends the
+// chain.
 goroutine* continue_chain(processor& p, bool is_over) noexcept {
   goroutine* const g = take_next(p);
   if (g == nullptr || !is_over) return g;
@@ -209,20 +213,21 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
     return nullptr;
   }
   if (has_own_thread(g)) {
-    g->bound->has_to_yield = true;  // by the grant, which it waits for
+    g->bound->has_to_yield = true;  // when it gets the grant that it waits for
   } else {
     (void)this_machine()->seat.ask_to_yield();
   }
   return g;
 }
 
-// The goroutine that was started last, if it was started after `since_ns`.
+// Takes the goroutine that was started last, if it was started after `since_ns`.
 goroutine* take_newest(processor& p, std::int64_t since_ns) noexcept {
   const goroutine* const g = p.fresh.peek_back();
   return g != nullptr && g->since_ns >= since_ns ? p.fresh.pop_back() : nullptr;
 }
 
-// New ones that have waited for a slice get in line, before those that are younger.
+// Moves new goroutines that are at least as old as `before_ns` to the front of `ready`, if they are
+// older than those in it.
 void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noexcept {
   goroutine_list old;
   most = std::min(most, run_queue::capacity - p.ready.size());
@@ -233,10 +238,10 @@ void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noe
   put_in_front(p.ready, old);
 }
 
-// A slice is over while others wait for one. If those that wake each other have had it, the oldest
-// have the next one. If new goroutines had it, some of the oldest get in line only: a tree of
-// goroutines has nothing but old ones, and the more of them have begun the more memory it takes.
-// That is also why the newest goes first if turns are short: a tree is then walked depth first.
+// A slice is over while others wait for one. If goroutines that wake each other have had it, the
+// oldest have the next one. If new goroutines have had it, only some of the oldest get in line: in
+// a tree of goroutines all of them are old, and each one that begins takes memory. That is also why
+// the newest goes first if turns are short: a tree is then walked depth first.
 goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const std::int64_t slice = slice_ns();
   const bool has_waited = now - oldest_in_turn(p) >= slice;
@@ -264,9 +269,9 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
   return g;
 }
 
-// The kernel refuses threads, some have been left to hogs, and this is the last one that can run
-// what has none. A new goroutine might be the next hog, and never give it back; so those that have
-// begun go first.
+// For when the kernel refuses threads, some threads have been left to hogs, and this thread is the
+// last that can run goroutines without a thread of their own. A new goroutine might be the next hog
+// and never give this thread back. So goroutines that have begun go first.
 goroutine* choose_for_last_thread(processor& p) noexcept {
   if (!is_refused_threads()) [[likely]]
     return nullptr;
@@ -281,20 +286,21 @@ goroutine* choose_for_last_thread(processor& p) noexcept {
   return g;
 }
 
-// On a borrowed processor only what is urgent runs, and what that wakes.
+// A borrowed processor runs only urgent goroutines, and those that they wake.
 goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
   p.until_look = 1;
   if (goroutine* const g = take_woken(p)) return g;
   if (now - p.lent_ns >= loan_ns) return nullptr;
   if (goroutine* const g = take_next(p)) return g;
-  // Who has just been sent something often answers at once; to look is cheaper than the next loan.
+  // A peer that has just been sent something often answers at once. Polling is cheaper than the
+  // next loan.
   const std::size_t found = the_poller.poll_for(p);
   if (found > 1) work_made(this_machine());
   return found != 0 ? take_woken(p) : nullptr;
 }
 
-// What is urgent has not ended for a slice, and the lender may have gone to sleep meanwhile: others
-// get their turn.
+// Ends the loan, because urgent work has gone on for a slice: the processor stays here, so that
+// others get their turn. The lender may have gone to sleep meanwhile.
 void keep_loan(processor& p) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   ownership::end_loan_of_locked(p);
@@ -327,13 +333,13 @@ goroutine* take_share(processor& p, from which) noexcept {
   if (size == 0) return nullptr;
   // relaxed: a hint.
   const std::size_t procs = the_scheduler.procs.load(std::memory_order_relaxed);
-  // An equal part for each processor, and one for luck.
+  // An equal part for each processor, and one more.
   const std::size_t most =
       std::min(batch_max, run_queue::capacity - std::max(p.ready.size(), p.fresh.size()));
   const std::size_t n =
       p.look_gap.load(std::memory_order_relaxed) == 1 ? 1 : std::min(most, size / procs + 1);
   goroutine_list list;
-  // Lines stay in the order of age.
+  // The limit by age: lines stay in the order of age.
   const std::size_t taken =
       the_scheduler.global.take(which, std::max<std::size_t>(n, 1), list, oldest_here(p));
   if (taken == 0) return nullptr;
@@ -341,7 +347,7 @@ goroutine* take_share(processor& p, from which) noexcept {
   goroutine* const first = list.pop_front();
   if (!list.empty()) {
     keep_older(p, list);
-    work_made(this_machine());  // they were out of sight for a moment
+    work_made(this_machine());  // thieves could not see the goroutines for a moment
   }
   return first;
 }
@@ -349,11 +355,11 @@ goroutine* take_share(processor& p, from which) noexcept {
 void overflow(processor& p, run_queue& r) noexcept {
   goroutine_list batch;
   if (&r == &p.ready) {
-    r.take_newest(run_queue::capacity / 2, batch);  // first in, first out
+    r.take_newest(run_queue::capacity / 2, batch);  // the oldest stay: first in, first out
   } else {
     for (std::uint64_t i = 0; i < run_queue::capacity / 2; ++i) {
       goroutine* const g = r.pop_front();
-      stamp(p, g);  // its place in the line
+      stamp(p, g);  // a new age with its place in the line
       batch.push_back(g);
     }
   }
@@ -363,13 +369,13 @@ void overflow(processor& p, run_queue& r) noexcept {
 
 namespace {
 
-// G3: a goroutine that was woken and leaves shares its turn with the one that it has started last.
+// G3: a goroutine that was woken, and now stops, shares its turn with the one it started last.
 goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
   if (!std::exchange(p.has_run_woken, false) || is_refused_threads()) return nullptr;
   return take_newest(p, last_look);
 }
 
-// Whether the first of those that were woken has waited for a slice, and for longer than any other.
+// Whether the first of the woken goroutines has waited for a slice, and for longer than any other.
 bool is_woken_oldest(const processor& p, std::int64_t now) noexcept {
   const std::int64_t woken =
       std::min(since(p.woken.front()), the_scheduler.global.since_hint(from::woken));
@@ -377,8 +383,9 @@ bool is_woken_oldest(const processor& p, std::int64_t now) noexcept {
   return woken < std::min(oldest_in_turn(p), since(p.next.load(std::memory_order_relaxed)));
 }
 
-// G2: half of the time is for what was woken: as long as the turn that it comes after, and then as
-// long for the others as it took; and more as long as it has waited for longer than they.
+// G2: half of the time is for goroutines that were woken. They get as long as the turn before them
+// took; then the others get as long as they took. They get more if the first of them has waited for
+// longer than all others.
 goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const auto as_long_as = [&](std::int64_t since_ns) {
     return now + std::clamp(now - since_ns, look_period_ns, slice_ns());
@@ -386,7 +393,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
   const bool is_worlds = !p.is_others_time.load(std::memory_order_relaxed);
   if (p.woken.empty() && the_scheduler.global.size_hint(from::woken) == 0) {
     p.is_others_time.store(true, std::memory_order_relaxed);
-    p.world_until_ns = 0;  // who comes next need not wait
+    p.world_until_ns = 0;  // the next one that is woken need not wait
     return nullptr;
   }
   const bool is_over = now >= p.world_until_ns;
@@ -408,13 +415,14 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 }
 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
-  // relaxed: only who holds it can end the loan to it.
+  // relaxed: no loan begins while this machine holds the processor. If the lender ends one
+  // meanwhile, return_own() or keep_loan() sees that under the lock.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) {
     if (now - p.lent_ns < slice_ns()) return pick_on_loan(p, now);
     keep_loan(p);
   }
   if (goroutine* const g = take_child_of_woken(p, last_look)) {
-    // Between two looks woken goroutines would go first, and again start some.
+    // Between two looks woken goroutines go first, and might start some again.
     p.until_look = 1;
     return g;
   }
@@ -449,7 +457,7 @@ goroutine* pick_global(processor& p) noexcept {
   }
   if (p.overflow_owed != 0) {
     if (goroutine* const g = take_share(p, from::overflow)) return g;
-    p.overflow_owed = 0;  // others have taken it
+    p.overflow_owed = 0;  // others have taken them
   }
   return take_share(p, from::shared);
 }

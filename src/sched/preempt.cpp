@@ -1,32 +1,35 @@
 // preempt.cpp: pausing a hog: a goroutine that computes through its slice while others wait.
 //
 // Every machine has a timer on its own thread's CPU clock. When a goroutine has computed for half a
-// slice and others wait, the monitor arms it for the rest. It goes off only on a thread that is
-// using the CPU, and the kernel raises the signal on the way back to user code: so no system call
-// is ever cut short by it. The handler parks the thread where it is, whatever that is, and passes
-// the processor on; to the goroutine nothing has happened but time. It needs nothing of the code it
-// interrupts: that may be in malloc, hold a std::mutex, or have used up its stack (handlers run on
-// the thread's alternate one). It only has to wait its turn, and others may have to wait for what
-// it holds; so it gets one (order.hpp) before long.
+// slice and others wait, the monitor arms the timer for the rest. The timer goes off only on a
+// thread that is using the CPU, and the kernel raises the signal on the way back to user code. So
+// the signal never cuts a system call short. The handler parks the thread where it is, whatever
+// that is, and passes the processor on. The goroutine notices nothing but the time that has passed.
 //
-//     machine                     owner's thread only; `inside` is the seat's flag
-//     inside                      return: the word on the seat will do (yield_please)
-//     holds a lock of ours        return, and try again in a moment
-//     has no processor any more   wait for one
-//     has one, nobody waits       go on
-//     has one, others wait        pass it on, wait for the next turn
+// The handler needs nothing of the code that it interrupts. That code may be in malloc, hold a
+// std::mutex, or have used up its stack (handlers run on the thread's alternate stack). The
+// goroutine only has to wait for its turn. Others may have to wait for what it holds; so it gets
+// its turn before long (order.hpp).
 //
-// While it waits it is inside, asleep, with `taken` on its seat, and its goroutine is in a queue
-// (mode paused, or bound). Whoever picks the goroutine grants the machine a processor
-// (handoff.cpp); one token for each grant.
+//     what the handler finds      and does
+//     inside the runtime          returns: the plea on the seat's word will do (yield_please)
+//     holds a lock of ours        returns, and tries again in a moment
+//     has no processor any more   takes an idle one, or waits for one
+//     has one, nobody waits       goes on
+//     has one, others wait        passes it on, waits for the next turn
+//
+// While the machine waits it is inside the runtime, asleep, with `taken` on its seat, and its
+// goroutine is in a queue (mode paused, or bound). A machine that picks the goroutine grants its
+// processor to the paused machine (ownership.hpp); there is one token for each grant.
 //
 // A paused goroutine keeps its thread, so another thread has to go on with the processor. If there
 // is none and none can be had, the processor goes to the paused goroutine that has waited longest,
-// which has its own; those that have no thread wait until there is one.
+// which has its own thread. Goroutines without a thread wait until there is one.
 //
-// When the process ends, all are let go: one may hold the lock of malloc, which destructors need.
-// [PR1] A machine says that it is paused, then looks whether the process ends; who ends it says so,
-// then looks who is paused.
+// When the process ends, all paused machines go on: one of them may hold the lock of malloc, which
+// destructors need.
+// [PR1] A machine says that it is paused, and then looks whether the process ends. The machine that
+// ends the process says so, and then looks which machines are paused.
 #include "sched/preempt.hpp"
 
 #include "base/backtrace.hpp"
@@ -61,9 +64,9 @@ scheduler& sched = the_scheduler;
 
 constexpr std::int64_t try_again_cpu_ns = 500'000;
 
-int the_signal = 0;  // 0: no pausing. Written once, before the first machine.
+int the_signal = 0;  // 0: nothing is paused. Written once, before the first machine.
 struct sigaction previous;
-std::atomic<signal_listener> listener{nullptr};  // of what is not ours; before `previous`
+std::atomic<signal_listener> listener{nullptr};  // for signals not ours; goes before `previous`
 
 void never_lies_down() noexcept {}
 
@@ -72,15 +75,15 @@ void queue_paused(goroutine* g) noexcept {
   sched.global.push(global_queue::from::shared, g);
 }
 
-// The goroutine of this machine waits for its turn, in the handler. Requires: inside, its seat
-// given up, the goroutine to be found in a queue.
+// Waits in the handler for the turn of `g`, which runs on `m`. Requires: inside, the seat given up,
+// and `g` in a queue, where others find it.
 void wait_for_turn(machine* m, goroutine* g) noexcept {
   m->is_paused.store(true, std::memory_order_seq_cst);                     // [PR1]
   const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&  // [PR1]
                        ownership::await_grant(m, &never_lies_down) != nullptr;
   m->is_paused.store(false, std::memory_order_relaxed);
   sched.paused_count.fetch_sub(1, std::memory_order_relaxed);
-  if (!granted) return;  // the process ends; malloc must be usable until then
+  if (!granted) return;  // the process ends: `g` goes on, for it may hold the lock of malloc
   if (g->how == mode::paused) {
     g->how = mode::parked;
     g->bound = nullptr;
@@ -90,7 +93,7 @@ void wait_for_turn(machine* m, goroutine* g) noexcept {
   the_counters.resume.add();
 }
 
-// Requires: inside, and its seat given up, on which there was a plea to yield or not.
+// Requires: inside, and the seat given up. `pleaded`: there was a plea to yield on the seat.
 void pause_or_go_on(machine* m, bool pleaded) noexcept {
   goroutine* const g = m->g;
   departure left;
@@ -100,7 +103,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   processor* const p = m->p;
   if (p == nullptr &&
       (g->get_status() == state::blocking || ownership::acquire_locked(m, left.woken))) {
-    // In a call that was announced it may compute; and now it has a processor again.
+    // An announced call may compute, so it goes on. Any other goroutine has a processor again.
   } else if (p != nullptr &&
              (m->armed_p.load(std::memory_order_relaxed) != p ||
               m->armed_picks.load(std::memory_order_relaxed) !=
@@ -110,7 +113,8 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   } else if (!has_thread_locked() &&
              (p != nullptr ? (successor = sched.global.take_with_own_thread()) == nullptr
                            : m->lent != nullptr)) {
-    // No thread could go on with the processor; or its borrower would take the last one.
+    // Either no thread could go on with the processor, or, if it is lent, this goroutine would take
+    // the last thread from its borrower.
     the_counters.preempt_refused.add();
   } else {
     pauses = true;
@@ -123,7 +127,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
     if (p != nullptr) {
       ownership::lose_locked(m);
       queue_paused(g);
-      // To whom has waited longest; perhaps itself.
+      // To the goroutine that has waited longest, perhaps `g` itself.
       left = ownership::after_passing_locked(*p, successor != nullptr
                                                      ? ownership::grant_turn_locked(p, successor)
                                                      : ownership::pass_on_locked(p));
@@ -136,19 +140,20 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   }
   if (!pauses && m->p != nullptr) {
     ownership::keep_locked(m);
-    if (pleaded) (void)m->seat.ask_to_yield();  // it still has to
+    if (pleaded) (void)m->seat.ask_to_yield();  // the goroutine still has to yield
   }
   sched.lock.unlock();
   left.finish();
   if (pauses) {
-    // Nobody else was idle, under the lock; who lies down later looks at the queue.
+    // When `g` was queued, under the lock, no processor was idle. A machine that lies down later
+    // looks at the queue.
     wait_for_turn(m, g);
   } else {
     note_activity();
   }
 }
 
-// The slice is over. Runs on the alternate stack, with every signal blocked.
+// Called when the slice is over. Runs on the alternate stack, with every signal blocked.
 void end_slice(machine* m, const void* ucontext) noexcept {
   m->armed_since_ns.store(0, std::memory_order_relaxed);
   if (m->g == nullptr || m->seat.inside_hint()) {
@@ -170,7 +175,8 @@ void end_slice(machine* m, const void* ucontext) noexcept {
   m->seat.leave();
 }
 
-// The kernel's own timers: glibc's functions for them would do, but need not be trusted with it.
+// A system call, because the timers are the kernel's own: glibc's functions would do, but the
+// handler need not rely on them.
 WEFT_NO_TSAN int set_timer(int id, std::int64_t cpu_ns) noexcept {
   itimerspec once{};
   once.it_value.tv_sec = static_cast<time_t>(cpu_ns / 1'000'000'000);
@@ -188,8 +194,8 @@ void forward(int signal, siginfo_t* info, void* ucontext) {
   }
 }
 
-// Not instrumented: ThreadSanitizer's own code may have been interrupted, and may hold its locks,
-// which the instrumented runtime needs. Outside of it, and of what it calls, all is consistent.
+// Not instrumented: the signal may have interrupted ThreadSanitizer's own code, which may hold
+// locks that the instrumented runtime needs. Anywhere else its state is consistent.
 WEFT_NO_TSAN void on_signal(int signal, siginfo_t* info, void* ucontext) {
   const int saved = errno;
   machine* const m = this_machine();
@@ -210,8 +216,8 @@ WEFT_NO_TSAN void on_signal(int signal, siginfo_t* info, void* ucontext) {
 void install_preemption() noexcept {
   const base::settings& settings = base::env();
   sched.slice_ns.store(settings.slice.count(), std::memory_order_relaxed);
-  // Before 5.9 the kernel raises the signal from its tick, and a call that sleeps next is cut
-  // short.
+  // Before 5.9 the kernel raises the signal from its tick, and so may cut short the next call that
+  // sleeps.
   if (settings.async_preempt_off || !base::kernel_at_least(5, 9)) return;
   if (base::sanitizer::is_thread && !base::sanitizer::is_shared) return;  // cannot tell where it is
   the_signal = settings.preempt_signal != 0 ? settings.preempt_signal : SIGURG;
@@ -224,7 +230,7 @@ bool is_preemption_signal(int signal) noexcept { return signal == the_signal; }
 
 bool listen_to_preemption_signal(int signal, signal_listener l) noexcept {
   if (signal != the_signal) return false;
-  listener.store(l, std::memory_order_release);  // the listener's own state is there
+  listener.store(l, std::memory_order_release);  // publishes the listener's own state
   return true;
 }
 
@@ -244,7 +250,7 @@ void make_cpu_timer(machine* m) noexcept {
   event._sigev_un._tid = ::gettid();
   int id = -1;
   const int saved = errno;
-  // Refused, where there are too many: then this machine's goroutines are not paused.
+  // The kernel refuses if there are too many timers. Then this machine's goroutines are not paused.
   if (::syscall(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, &event, &id) != 0) id = -1;
   errno = saved;
   m->cpu_timer.store(id, std::memory_order_relaxed);
@@ -255,7 +261,8 @@ void delete_cpu_timer(machine* m) noexcept {
   if (id >= 0) ::syscall(SYS_timer_delete, id);
 }
 
-// The thread may have ended meanwhile, and the number be another's: that one's handler finds out.
+// The thread may have ended meanwhile, and another machine may have got the number of its timer.
+// Then the handler of that machine finds out that there is nothing to do.
 void arm_cpu_timer(machine* m, std::int64_t cpu_ns) noexcept {
   const int id = m->cpu_timer.load(std::memory_order_relaxed);
   if (id < 0) return;

@@ -1,9 +1,9 @@
 // seat.hpp: who may touch a processor, biased towards the machine that holds it.
 //
 // Everything a processor owns (its queues, its caches) is plain memory. The machine that holds the
-// processor touches it a hundred million times a second; a thief, the monitor or a change of
-// max_procs touch it now and then. So it is guarded by a lock that costs its holder two plain
-// instructions on the way in and one on the way out, and everybody else a membarrier.
+// processor touches that memory a hundred million times a second; a thief, the monitor or a change
+// of max_procs touches it now and then. So the memory is guarded by a lock that costs its holder
+// two plain instructions on the way in and one on the way out, and costs all others a membarrier.
 //
 // Each machine has one seat. `inside` is set by the machine while it runs runtime code; `word` is
 // written by others.
@@ -14,46 +14,50 @@
 //            load word; free: go on          load inside; 0: the processor is the claimer's
 //     leave: store inside = 0                release: store word = free, or taken
 //
-// [S1] The two columns are a store followed by a load of the other's word: either the owner sees
-// pending and stands back until the claimer is done, or the claimer sees inside == 1 and waits or
-// gives up. Never do both go on. tests/model/seat_test.cpp walks the interleavings, with store
-// buffers, and fails when the heavy barrier is left out.
+// [S1] Each column is a store followed by a load of what the other column stores. So either the
+// owner sees pending and stands back until the claimer is done, or the claimer sees inside == 1 and
+// waits or gives up. Never do both go on. tests/model/seat_test.cpp walks the interleavings, with
+// store buffers, and fails when the heavy barrier is left out.
 //
 // Values of word, and who may change them:
 //   free       the owner may enter. Claimers move it to asked or pending.
 //   asked      a thief asks for work (its number is in the upper bits). The owner accepts at its
-//              next entry, which makes it free again, and hands over half of its queue; the thief
-//              may turn its question into a claim. Costs no barrier at all, and an owner that
-//              spawns or yields passes by every few nanoseconds.
-//   pending    one claimer, and nobody else, decides; an owner that finds it on entry stands back.
+//              next entry, which makes the word free again, and hands over half of its queue. The
+//              thief may turn its question into a claim. A question costs no barrier at all, and an
+//              owner that starts goroutines or yields enters every few nanoseconds.
+//   pending    one claimer, and no other thread, decides what comes next; an owner that finds this
+//              on entry stands back.
 //   yield_please  the goroutine has had its slice: the owner, at its next entry, makes the word
 //              free again and lets others run. A claim that failed leaves this behind, because an
 //              owner that enters often might never be caught outside.
 //   taken      the processor has left this machine while its goroutine ran user code, or the
-//              machine has given it up itself. The owner, at its next entry, has to get another
-//              processor, or find that it has got it back, before it may go on (ownership.hpp).
-//   stopped    the process is ending, or is the child of a fork: whoever enters does not come back.
+//              machine has given the processor up itself. At its next entry the owner has to get
+//              another processor, or find that it has got its own back, before it may go on
+//              (ownership.hpp).
+//   stopped    the process is ending, or is the child of a fork: a thread that enters does not come
+//              back.
 //
-// What each event finds on the word, and does. Thieves, the monitor and resize come from outside;
-// the handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters it.
+// What each thread does with the word that it finds. Thieves, the monitor and resize come from
+// outside. The handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters.
 //
 //   free          The owner goes on. A thief asks, and claims later. The monitor and resize claim.
 //                 The monitor leaves a plea. The handler gives the processor up.
-//   asked         The owner hands half over and goes on. A second thief leaves it at that. The
-//                 monitor and resize tell the thief "nothing" in the owner's stead, then claim. The
-//                 handler hands half over, then gives up.
+//   asked         The owner hands over half and goes on. A second thief does nothing. The monitor
+//                 and resize tell the thief "nothing" in the owner's stead, then claim. The handler
+//                 hands over half, then gives the processor up.
 //   pending       The owner and the handler wait for the claimer. Others look again later.
-//   yield_please  The owner yields; or parks, which will do. A thief, the monitor and resize claim;
-//                 a claim that fails leaves the plea. The handler gives up.
-//   taken         The owner gets a processor, or queues. If it was given one back and has not
-//                 noticed, a thief robs that, and the monitor and resize retake it, under the
-//                 scheduler's lock. The handler waits for a processor.
-//   stopped       The owner stays there; the handler returns. Nobody else comes.
+//   yield_please  The owner yields; or parks, which does as well. A thief, the monitor and resize
+//                 claim; a claim that fails leaves the plea. The handler gives the processor up.
+//   taken         The owner gets a processor, or queues. If the owner was given one back and has
+//                 not noticed, a thief robs that processor, and the monitor and resize retake it,
+//                 under the scheduler's lock. The handler waits for a processor.
+//   stopped       The owner stays where it enters; the handler returns. No other thread comes.
 //
-// Blocking, and the time that passes, leave the word as it is: so what those do who come
-// from outside has to be right for each. A claim fails while the owner is inside; then it is about
-// to see the word. A timer that is due, a loan and a resize are claims. A processor that was lent,
-// or that waits for a thread which does not come, is on no seat: ownership.hpp.
+// Neither a goroutine that blocks nor time that passes changes the word. So what the threads from
+// outside do has to be right for each value. A claim fails while the owner is inside; then the
+// owner is about to see the word. A due timer and a loan act by claims, and so does resize. A
+// processor that was lent, or that waits for a thread which does not come, is on no seat:
+// ownership.hpp.
 //
 // Invariants:
 //   I1  What the processor owns is touched only by its machine while inside == 1 and word was free
@@ -67,9 +71,9 @@
 //   [S3] claimer's release -> owner's load of word at entry, and the next claimer's exchange
 //        (acquire): what the claimer wrote.
 //   [S5] thief's question (release) -> owner's acceptance (acquire): the thief's mailbox is ready.
-//   Between two stays of the same owner no order is needed; they are one thread. (Not so for TSan,
-//   to which goroutines are threads of their own: there the way in is an exchange, [S4], so that
-//   one goroutine's leave is seen to precede the next one's entry.)
+//   Between two stays of one owner no order is needed, because they are one thread. (TSan treats
+//   goroutines as threads of their own. So under TSan the way in is an exchange, [S4], which shows
+//   it that one goroutine's leave precedes the next one's entry.)
 #pragma once
 
 #include "base/platform.hpp"
@@ -128,20 +132,20 @@ class basic_seat {
                                          std::memory_order_relaxed);
   }
 
-  // Owner, holding a processor again, perhaps after `taken`.
+  // Owner, holding a processor again. The word may still be `taken`.
   void reclaim() noexcept {
     std::uint32_t expected = taken;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);  // I2
   }
 
-  // Owner, about to begin anew: a plea was meant for the goroutine before.
+  // Owner, about to run another goroutine: a plea was meant for the one before.
   void forget_plea() noexcept {
     std::uint32_t expected = yield_please;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
   }
 
   // Owner, inside and holding the processor, which it is about to give away.
-  // Returns: false if somebody wrote the word meanwhile: settle() must follow.
+  // Returns: false if another thread wrote the word meanwhile: settle() must follow.
   bool give_up() noexcept {
     std::uint32_t expected = free;
     return word_.compare_exchange_strong(expected, taken, std::memory_order_acq_rel,  // [S3]
@@ -174,9 +178,9 @@ class basic_seat {
     return finish_claim(turns, free) ? claimed::yes : claimed::no;
   }
 
-  // Claimer. Tries to get the processor from its machine, looking `turns` times whether the machine
-  // is outside the runtime, and leaving `otherwise` (free or yield_please) if it is not; a plea
-  // that is there already stays. Returns: true: release() or take() must follow, soon.
+  // Claimer. Tries to get the processor from its machine. Looks `turns` times whether the machine
+  // is outside the runtime. If it is not, leaves `otherwise` (free or yield_please), except that a
+  // plea which is there already stays. Returns: true: release() or take() must follow, soon.
   bool claim(int turns, word_kind otherwise = free) noexcept {
     std::uint32_t expected = free;
     while (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
@@ -201,10 +205,10 @@ class basic_seat {
   // Claimer. The owner no longer has a processor.
   void take() noexcept { decide(taken); }
 
-  // Anyone, at the end of the process: nobody comes in any more.
+  // Anyone, at the end of the process: after it nobody enters any more.
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
 
-  // Owner, if it is the one that goes on when the process ends: no claimer comes any more.
+  // Owner, if it is the one that goes on when the process ends. No claimer comes any more.
   void stay_open() noexcept { word_.store(free, std::memory_order_relaxed); }
 
   // Returns: whether the owner was inside at some instant of this call.
@@ -232,7 +236,7 @@ class basic_seat {
     return false;
   }
 
-  // An exchange, not a store: the process may have begun to end meanwhile, and stays stopped.
+  // An exchange, not a store: if the process has begun to end meanwhile, the word stays `stopped`.
   void decide(word_kind outcome) noexcept {
     std::uint32_t expected = pending;
     word_.compare_exchange_strong(expected, outcome, std::memory_order_release,  // [S3]

@@ -1,30 +1,33 @@
 // stop.cpp: stopping all goroutines when the process ends.
 //
 // When a process exits, its static objects are destroyed, and goroutines that still run would use
-// them. So all machines are stopped first, neither unwound nor waited for:
+// them. So all machines are stopped first. They are neither unwound nor waited for:
 //
 //   asleep or searching     sees `stopping` before it runs another goroutine
 //   enters the runtime      finds `stopped` on its seat and stays there
 //   computes in user code   gets a signal, whose handler does not return
-//   is paused               goes on computing, and is stopped like that: it may hold a lock
+//   is paused               goes on computing, because it may hold a lock; is then stopped by a
+//                           signal, too
 //
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
-// the destructors needs the same locks. So the handler looks where it has interrupted the code; in
-// one of those libraries it lets it go on, and is called again a moment later. A thread that stays
-// there, because it sleeps in a system call, is left alone after a few milliseconds: when the call
-// returns its goroutine goes on until it next enters the runtime. To stop it with a signal then
-// would be wrong: it may have taken a lock since, the allocator's say, that the destructors need.
+// the destructors needs the locks of those libraries. So the handler looks where it has interrupted
+// the code. In one of those libraries the handler lets the thread go on, and is called again a
+// moment later. A thread that sleeps there in a system call is left alone after a few milliseconds:
+// when the call returns, its goroutine goes on until it next enters the runtime. To stop the thread
+// with a signal then would be wrong: it may have taken a lock since that the destructors need, for
+// example the allocator's.
 //
-// Not all of that is in libraries: an allocator may be linked into the program, and so may all of
-// libc. Therefore, when everybody has stopped, the exiting thread makes a trial: it allocates,
-// throws and so on. If a thread was stopped with a lock that is needed, the trial hangs; a timer
-// interrupts it and lets one thread go on for a moment, then the next one, and so on; after all of
-// them two at a time, for longer. The timer stops them again, most often while the exiting thread
-// itself has the lock. A trial that did not hang, with all other threads stopped, shows that the
-// locks are free; and no thread is left to take one.
+// Not every such lock is in a library: an allocator may be linked into the program, and so may all
+// of libc. Therefore, when every machine has stopped, the exiting thread makes a trial: it
+// allocates, throws and so on. If a thread was stopped while it held a lock that the trial needs,
+// the trial hangs. Then a timer interrupts the trial and lets one thread go on for a moment, then
+// the next one, and so on; after all of them, two at a time, for longer. The timer stops these
+// threads again, most often while the exiting thread itself has the lock. A trial that did not hang
+// while all other threads were stopped shows that the locks are free; and no thread is left to take
+// one.
 //
-// The signal is SIGURG, which does nothing by default, and its handler is installed only now: the
-// process has no more use for its own.
+// The signal is SIGURG, which does nothing by default. Its handler is installed only now, when the
+// process has no more use for a handler of its own.
 #include "sched/stop.hpp"
 
 #include "base/backtrace.hpp"
@@ -63,24 +66,24 @@ constexpr int stop_signal = SIGURG;
 constexpr std::int64_t stopping_ns = 1'000'000'000;
 constexpr std::uint32_t same_place_max = 100;  // rounds
 constexpr std::int64_t pause_ns = 50'000;
-constexpr std::int64_t tick_ns = 150'000;  // a trial that has not got on for two of these hangs
+constexpr std::int64_t tick_ns = 150'000;  // a trial without progress from tick to tick hangs
 constexpr std::uint32_t ticks_max = 64;
 constexpr int stdio_tries = 1000;
 constexpr std::int64_t last_ns = 10'000'000;
-constexpr std::int64_t trials_ns = 10'000'000'000;  // who gives up hangs
+constexpr std::int64_t trials_ns = 10'000'000'000;  // to give up means to hang in a destructor
 
-const machine* exiting_machine = nullptr;  // or null: a plain thread exits
+const machine* exiting_machine = nullptr;  // null if a plain thread exits
 
-// Of the exiting thread, which makes a trial, and of its handler, which interrupts that.
+// Used by the exiting thread, which makes a trial, and by its handler, which interrupts the trial.
 std::atomic<std::uint32_t> trial_steps{0};  // how far it has got
 std::uint32_t seen_steps = 0;               // at the last tick
 bool has_hung = false;
-// Who goes on when it hangs.
+// Which threads go on when the trial hangs.
 struct turns {
-  std::uint32_t at = 0;     // the next one, in the table of machines
-  std::uint32_t width = 1;  // so many at a time,
-  std::uint32_t ticks = 1;  // for so long;
-  std::uint32_t left = 0;   // of that, for those whose turn it is
+  std::uint32_t at = 0;     // the next one, as an index into the table of machines
+  std::uint32_t width = 1;  // how many go on at a time,
+  std::uint32_t ticks = 1;  // and for how many ticks
+  std::uint32_t left = 0;   // how many ticks are left for those whose turn it is
 };
 turns turn;
 
@@ -120,18 +123,18 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
 void on_tick() noexcept;
 
 void on_stop(int, siginfo_t* info, void* ucontext) {
-  if (info->si_code == SI_TIMER) {  // not the one of preempt.cpp, which may use the same signal
+  if (info->si_code == SI_TIMER) {  // perhaps of preempt.cpp, which may use the same signal
     if (info->si_value.sival_ptr == &trial_steps) on_tick();
     return;
   }
   machine* const m = this_machine();
   if (m == nullptr || m->seat.inside_hint()) return;               // it stops by itself
-  if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // another time
+  if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // the next signal stops it
   const std::uintptr_t pc = base::interrupted_pc(ucontext);
   if (interrupts_libraries(pc)) {
     // relaxed: only this handler writes them; stop_machines() reads a hint. A thread that fills a
-    // lot of memory stays at one place, too, but not in a system call. (ThreadSanitizer calls the
-    // handler later, with an old place.)
+    // lot of memory also stays at one place, but that is not a system call. (ThreadSanitizer calls
+    // the handler later, with an old place.)
     const bool stays = m->stop_place.load(std::memory_order_relaxed) == pc &&
                        (base::sanitizer::is_thread || base::is_at_system_call(pc));
     m->stop_place.store(pc, std::memory_order_relaxed);
@@ -143,12 +146,12 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
   while (m->is_held.load(std::memory_order_seq_cst) != 0) base::futex_wait(m->is_held, 1);
 }
 
-// Whether it stays in a system call, somewhere in a library.
+// Whether the thread stays in a system call, somewhere in a library.
 bool is_left_alone(const machine* m) noexcept {
   return m->stop_rounds.load(std::memory_order_relaxed) > same_place_max;
 }
 
-// Whether the machine cannot get into user code, for now.
+// Whether the machine cannot get into user code for now.
 bool is_harmless(machine* m) noexcept {
   if (m->has_stopped.load(std::memory_order_acquire)) return true;
   if (m->is_held.load(std::memory_order_seq_cst) != 0) return true;
@@ -161,7 +164,8 @@ void pause_a_moment() noexcept {
   ::nanosleep(&pause, nullptr);
 }
 
-// Sends the signal to those that could still get into user code. Returns: whether there were none.
+// Sends the signal to all machines that could still get into user code. Returns: whether there were
+// none.
 bool signal_rest() noexcept {
   bool none = true;
   for (const auto& slot : sched.machine_table) {
@@ -169,7 +173,7 @@ bool signal_rest() noexcept {
     if (m == nullptr) break;
     if (m == exiting_machine || is_harmless(m)) continue;
     none = false;
-    // Inside it is on its way to its seat's word, or out again: the next round sees which.
+    // A machine inside is about to read its seat's word, or to leave: the next round sees which.
     const pid_t thread = m->thread_id.load(std::memory_order_relaxed);
     if (!m->seat.inside_hint() && thread != 0) {
       ::syscall(SYS_tgkill, ::getpid(), thread, stop_signal);
@@ -182,7 +186,7 @@ void stop_all(std::int64_t until_ns) noexcept {
   while (!signal_rest() && base::now_ns() < until_ns) pause_a_moment();
 }
 
-// Lets the next ones go on of those that the signal has stopped.
+// Lets the next of the threads go on that the signal has stopped.
 void let_next_go() noexcept {
   for (std::uint32_t n = 0; n < turn.width;) {
     machine* const m = sched.machine_table[turn.at].load(std::memory_order_acquire);
@@ -199,8 +203,8 @@ void let_next_go() noexcept {
   }
 }
 
-// A trial is on. (A thread that has lost its core does not get on, either, but then this comes
-// late.)
+// The handler's part of a trial. (A thread that has lost its core makes no progress either, but
+// then the tick is late, too.)
 void on_tick() noexcept {
   const std::uint32_t steps = trial_steps.load(std::memory_order_relaxed);
   const bool gets_on = std::exchange(seen_steps, steps) != steps;
@@ -210,19 +214,19 @@ void on_tick() noexcept {
     return;
   }
   turn.left = 0;
-  // The next ones only when those before have stopped again: too many would get in the way.
+  // The next threads go on only when those before have stopped again: more would get in the way.
   if (!signal_rest() || gets_on) return;
   let_next_go();
   turn.left = turn.ticks;
 }
 
-// Has the locks of stdout and stderr while it lives, unless another thread holds one for long,
-// asleep in a system call. They are had in advance: a thread that prints all the time would nearly
-// always be stopped with one.
+// Holds the locks of stdout and stderr while it lives, unless another thread holds one for long,
+// asleep in a system call. They are taken in advance, because a thread that prints all the time
+// would nearly always be stopped while it holds one.
 class stdio_locks {
  public:
   stdio_locks() noexcept {
-    if (is_libc_shared) return;  // no thread is stopped in there
+    if (is_libc_shared) return;  // then no thread is stopped inside stdio
     int tries = 0;
     for (held& h : files_) {
       while (!(h.locked = ::ftrylockfile(h.file) == 0) && ++tries < stdio_tries) pause_a_moment();
@@ -244,7 +248,7 @@ class stdio_locks {
   held files_[2] = {{stdout}, {stderr}};
 };
 
-// Calls on_tick(), in the calling thread's handler, while it lives.
+// While it lives, a timer calls on_tick() in the calling thread's signal handler.
 class trial_timer {
  public:
   trial_timer() noexcept {
@@ -280,8 +284,8 @@ int note_nothing(dl_phdr_info*, std::size_t, void*) { return 1; }
 void do_nothing() noexcept {}
 void count_step() noexcept { trial_steps.fetch_add(1, std::memory_order_relaxed); }
 
-// Takes and gives back what destructors need, so far as there is a way to it: the locks of the
-// allocator, of the loader, of exceptions, of exit itself and of local times.
+// Takes and gives back the locks that destructors need, as far as there is a way to take them:
+// those of the allocator, the loader, exceptions, exit itself and local times.
 void try_locks() noexcept {
   constexpr std::size_t sizes = 13;  // up to 96 KiB
   constexpr std::size_t each = 8;
@@ -317,15 +321,15 @@ void try_locks() noexcept {
   }
 }
 
-// Until the exiting thread can go on without those that have stopped.
+// Makes trials until the exiting thread can go on without the threads that have stopped.
 void make_trials(std::int64_t until_ns) noexcept {
   const trial_timer timer;
-  if (!timer) return;  // a sandbox: nothing would end a trial that hangs
+  if (!timer) return;  // in a sandbox: nothing would end a trial that hangs
   for (bool done = false; !done && base::now_ns() < until_ns;) {
     has_hung = false;
     turn.width = 1;
     count_step();
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler uses them, too
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler uses these fields, too
     done = signal_rest();
     try_locks();
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -333,7 +337,8 @@ void make_trials(std::int64_t until_ns) noexcept {
   }
 }
 
-// The machine that sleeps there, or the monitor, must not take events from those that go on.
+// Makes the machine or the monitor that sleeps in the poller leave it, so that it takes no events
+// from the threads that go on.
 void leave_poller(std::int64_t until_ns) noexcept {
   if (the_poller.is_attended()) {
     poke_monitor();
@@ -363,7 +368,7 @@ void freeze_goroutines() noexcept {
     if (m != self) m->seat.stop();
   }
   base::heavy_barrier();
-  release_paused();  // they may hold what a report or a destructor needs
+  release_paused();  // they may hold a lock that a report or a destructor needs
 }
 
 void stop_machines(int status) noexcept {
@@ -371,7 +376,7 @@ void stop_machines(int status) noexcept {
   exiting_machine = self;
   freeze_goroutines();
   {
-    const std::lock_guard hold(sched.lock);  // no retake() is under way that has not seen it
+    const std::lock_guard hold(sched.lock);  // a retake() that has not seen `stopping` is over now
   }
 
   struct sigaction action{};

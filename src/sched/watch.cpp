@@ -55,24 +55,25 @@ void watch::again_at(std::int64_t when_ns) noexcept {
   out_.look_again_ns = std::min(out_.look_again_ns, when_ns);
 }
 
-// Calls block in these days.
+// Whether calls have blocked of late.
 bool watch::is_season(std::int64_t now) const noexcept {
   return now - last_block_ns_ < block_season_ns;
 }
 
-// It computes: look ever more rarely.
+// The thread computes: look ever more rarely.
 void watch::delay_probe(sight& s, std::int64_t now) noexcept {
   const std::int64_t least = is_season(now) ? still_ns : still_calm_ns;
-  // One that has gone to sleep is looked at again soon.
+  // A thread that has gone to sleep is looked at again soon.
   s.probe_gap_ns = s.sleeps >= 0 ? 2 * still_ns
                    : s.is_hog    ? probe_gap_hog_ns
                                  : std::clamp(s.probe_gap_ns * 2, least, probe_gap_max_ns);
   s.probe_ns = now + s.probe_gap_ns;
 }
 
-// Its CPU clock moves, but hardly, because it sleeps for short times in a loop. A thread that waits
-// for a core does not sleep; and one that polls may be seen awake each time, for the monitor and
-// the kernel's timers keep the same time. So what counts is whether it has gone to sleep since.
+// Whether the thread sleeps for short times in a loop, so that its CPU clock moves, but hardly. A
+// thread that waits for a core does not sleep. A thread that polls may be seen awake at each look,
+// because the monitor and the kernel's timers keep the same time. So what counts is how often it
+// has gone to sleep.
 bool watch::polls_with_sleeps(sight& s, std::int64_t cpu_ns, std::int64_t now) noexcept {
   if (s.first_cpu_ns < 0) {
     s.first_cpu_ns = cpu_ns;
@@ -90,8 +91,9 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   const bool burst = now - last_block_ns_ < burst_ns;
   const std::int64_t still = burst ? still_burst_ns : still_ns;
   if (now - s.since_ns < still) {
-    // One that has just picked need not be looked at out of turn, for most pick again; unless calls
-    // have blocked of late, or it sleeps. To ask the kernel takes longer than the rest of the look.
+    // A goroutine that was picked just now need not be looked at out of turn, for most processors
+    // pick again soon. The exceptions: calls have blocked of late, or the thread sleeps. To ask the
+    // kernel takes longer than the rest of the look, so it is asked rarely.
     bool is_suspect = now != s.since_ns || is_season(now);
     if (!is_suspect && now - last_ask_ns_ >= ask_gap_ns) {
       last_ask_ns_ = now;
@@ -135,7 +137,7 @@ bool watch::seems_blocked(sight& s, std::int64_t now) noexcept {
   return false;
 }
 
-// Sees to it that the timer goes off when the slice is over, and is taken seriously then.
+// Arms the CPU timer so that it goes off at the end of the slice, and the handler then acts on it.
 void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   machine* const m = s.who;
   m->armed_picks.store(s.picks, std::memory_order_relaxed);
@@ -143,7 +145,8 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   if (m->armed_since_ns.load(std::memory_order_relaxed) == s.since_ns) return;
   m->armed_since_ns.store(s.since_ns, std::memory_order_relaxed);
   if (!m->has_long_slice.load(std::memory_order_relaxed)) {
-    // Whoever has something urgent to do gets its core.
+    // From now on the thread has one of the kernel's usual, long slices: an urgent thread gets the
+    // core at once.
     m->has_long_slice.store(true, std::memory_order_relaxed);
     base::ask_for_slice(m->thread_id.load(std::memory_order_relaxed), 0);
   }
@@ -154,7 +157,7 @@ void watch::arm(processor& p, sight& s, std::int64_t now) noexcept {
   the_counters.preempt_armed.add();
 }
 
-// From the goroutine that was looked at, not from one that has come in its place since.
+// Takes the processor from the goroutine that was looked at, not from one that has run since.
 bool watch::take(processor& p, const sight& s, retake_cause why) noexcept {
   const seen_turn seen{.holder = s.who, .picks = s.picks};
   return retake(p, why, &seen);
@@ -179,12 +182,13 @@ void watch::end_slice(processor& p, sight& s, std::int64_t now) noexcept {
       again_at(s.since_ns + long_enough);
       return;
     }
-    // Its timer, which the kernel looks at with each of its ticks, has not gone off because it has
-    // not got a core: then it is no use to put another one in its place, up to a point.
+    // The kernel checks the thread's timer at each of its ticks. The timer has not gone off because
+    // the thread has had no core. Then, for a while, another thread in its place would not help.
     const std::int64_t used = base::cpu_time_ns(s.who->thread_id.load(std::memory_order_relaxed));
     if (stuck < starved_slices * long_enough && used - s.who->armed_cpu_ns < long_enough) return;
   }
-  // Without a thread that could go on with the processor it is left to those that have one.
+  // If no thread could go on with the processor, leave it: the handler may pass it to a paused
+  // goroutine, which has a thread.
   if (can_pause() && !has_thread_hint()) return;
   if (take(p, s, retake_cause::hog)) out_.acted = true;
 }
@@ -201,7 +205,7 @@ void watch::report(sight& s, std::int64_t now) noexcept {
   const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
   const bool sleeps = base::activity_of(thread) == base::thread_activity::sleeps;
   if (sleeps || !can_pause()) {
-    // Nobody but a claimer may look at what runs there.
+    // Only a claimer may look at what runs there.
     const int call = sleeps ? base::system_call_of(thread) : computes;
     if (!s.who->seat.claim(claim_turns)) return;
     if (s.who->g != nullptr) report_blocked_stall(s.who, s.who->g, call);
@@ -214,7 +218,7 @@ void watch::report(sight& s, std::int64_t now) noexcept {
 
 void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   machine* const m = p.holder.load(std::memory_order_acquire);  // [OW1]
-  // relaxed: hints, all of them; retake() makes sure.
+  // relaxed: all of them are hints; retake() makes sure.
   if (m == nullptr || m->is_asleep.load(std::memory_order_relaxed)) {
     s.who = nullptr;
     out_.all_stuck = false;
@@ -230,12 +234,12 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     s.calls_since_ns = now;
     s.is_hog = m->hog_picks.load(std::memory_order_relaxed) == picks;
     if (m->is_returned.load(std::memory_order_relaxed)) {
-      s.since_ns = m->runs_since_ns;  // it has computed all the time
+      s.since_ns = m->runs_since_ns;  // the goroutine has computed all the time
       s.is_hog = true;
     } else {
       out_.moved = true;
       if (!s.is_hog) out_.all_stuck = false;
-      // Turns have become longer than they were when it decided when to look next.
+      // Turns have become longer than when the processor decided when to look next.
       if (p.look_gap.load(std::memory_order_relaxed) > 1 &&
           now - p.clock_ns.load(std::memory_order_relaxed) > unlooked_ns && others_want(p) &&
           m->seat.ask_to_yield()) {
@@ -250,8 +254,8 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
     s.calls = calls;
     s.calls_since_ns = now;
   }
-  // A machine that is free comes for what waits here, or is sent (idle_watch.hpp), unless it finds
-  // no way to.
+  // A machine that is free comes for what waits here, or is sent (idle_watch.hpp). If work has
+  // waited here for long all the same, that machine finds no way to take it.
   if (somebody_is_free() && (!has_work(p) || now - s.since_ns < unrobbed_ns)) return;
   const bool inside = m->seat.inside_hint();
   const bool wanted = others_want(p);
@@ -277,29 +281,31 @@ void watch::look_at(processor& p, sight& s, std::int64_t now) noexcept {
   if (wanted) end_slice(p, s, now);
 }
 
-// A timer is due, or the world has woken a goroutine, and no processor is free for it.
+// Lends a processor if a timer is due, or the world has woken a goroutine, and no processor is free
+// for it.
 void watch::lend(std::int64_t now) noexcept {
   const std::int64_t timer = earliest_timer_hint();
   if (timer <= now && sched.idle_count.load(std::memory_order_relaxed) != 0) {
-    wake_somebody();  // set by one that computes now, while those asleep knew of no timer
+    wake_somebody();  // a goroutine that now computes set the timer; sleepers do not know of it
     return;
   }
   if (!is_urgent_hint(now) || somebody_is_free()) return;
   if (longest_ == nullptr) return again_at(now + soon_ns);
-  if (!out_.all_stuck && now - timer < overdue_ns) {  // somebody is about to look
+  if (!out_.all_stuck && now - timer < overdue_ns) {  // some processor is about to look
     again_at(now + overdue_ns);
     return;
   }
   sight& s = sights_[longest_->index];
-  // Who was woken like those that wait has a turn like others (order.hpp, G2).
+  // If the goroutine there was itself woken by a timer or the world, it has a turn like others
+  // (order.hpp, G2).
   const bool is_worlds = !longest_->is_others_time.load(std::memory_order_relaxed);
   const std::int64_t enough = is_worlds ? sched.slice_ns.load(std::memory_order_relaxed) : lend_ns;
   if (now - s.since_ns < enough && !s.is_hog) {
     again_at(s.since_ns + enough);
     return;
   }
-  // Each loan begins the watch anew, so loans that come often would keep it from being noticed that
-  // the thread has gone to sleep.
+  // Each loan begins the watch of the lender anew. Frequent loans would hide that the thread has
+  // gone to sleep, so ask now.
   const pid_t thread = s.who->thread_id.load(std::memory_order_relaxed);
   if (base::activity_of(thread) == base::thread_activity::sleeps) {
     last_block_ns_ = now;
@@ -311,16 +317,16 @@ void watch::lend(std::int64_t now) noexcept {
   s.who->runs_since_ns = s.since_ns;
   if (!take(*longest_, s, retake_cause::loan)) return again_at(now + soon_ns);
   out_.lent = true;
-  // It computes on, and is paused at the end of its slice.
+  // The lender computes on, and is paused at the end of its slice.
   arm(*longest_, s, now);
 }
 
-// A new thread does not come; perhaps a paused goroutine holds what the starter waits for.
+// For when a new thread does not come. Perhaps a paused goroutine holds what the starter waits for.
 void watch::rescue(std::int64_t now) noexcept {
   const std::int64_t since = sched.starting_since_ns.load(std::memory_order_relaxed);
   if (since == base::never) return;
   if (now - since < rescue_ns) return again_at(since + rescue_ns);
-  // All that are there, but not those that come meanwhile.
+  // All processors that wait now, but not those that come meanwhile.
   for (std::uint32_t n = processors_max; n != 0; --n) {
     sched.lock.lock();
     const bool any = !sched.starting.empty();

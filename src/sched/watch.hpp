@@ -1,21 +1,24 @@
 // watch.hpp: what the monitor sees of each processor, and what it does about it.
 //
-// A look costs a few loads for each processor. A processor on which picks move is well; one on
-// which they do not is stuck with one goroutine, which computes, blocks, or runs in and out of the
-// runtime. If no other goroutine needs a processor, that is fine too, and if another processor is
-// free that one comes for what waits here; if it has not after 1 ms, or if none is free:
+// A look costs a few loads for each processor. A processor whose picks move is well. If they do not
+// move, it is stuck with one goroutine, which computes, blocks, or runs in and out of the runtime.
+// That is fine, too, if no other goroutine needs a processor. If another processor is free, its
+// machine comes for what waits here. If it has not come after 1 ms, or no processor is free:
 //
-//   after 20 us   in an announced call that is usually short         take the processor
-//   after 100 us  its thread's CPU clock stands still and the kernel says that it sleeps: take it.
-//                 The clock alone would also catch threads that wait for a core. Calls that block
-//                 come in bursts: within a millisecond of the last one the kernel's word is enough,
-//                 and if none has blocked for 0.1 s the next look comes after a millisecond only.
-//   after 0.3 ms  it has used less than half of that and goes to sleep again and again: take it
-//   after 1 ms    a timer or an event has woken somebody: borrow the processor, of whoever has
-//                 computed longest. From one that has been paused before, at once
-//   half a slice  arm its thread's CPU timer for the rest (preempt.cpp)
-//   a slice       ask it to yield when it next enters the runtime
-//   later         take the processor, if its thread has had a core for two slices since
+//   after 20 us   in an announced call that is usually short: take the processor
+//   after 100 us  the thread's CPU clock stands still and the kernel says that the thread sleeps:
+//                 take the processor. The clock alone would also catch threads that wait for a
+//                 core. Calls that block come in bursts: within a millisecond of the last one the
+//                 kernel's word is enough, after 20 us. If none has blocked for 0.1 s, the next
+//                 look comes only after a millisecond
+//   after 0.3 ms  the thread has computed for less than half of that time, and goes to sleep again
+//                 and again: take the processor
+//   after 1 ms    a timer or an event has woken a goroutine: borrow the processor whose goroutine
+//                 has computed longest. If that one has been paused before, borrow at once
+//   half a slice  arm the thread's CPU timer for the rest (preempt.cpp)
+//   a slice       ask the goroutine to yield when it next enters the runtime
+//   later         take the processor, if the thread has had a core for two slices since, or six
+//                 slices have passed
 #pragma once
 
 #include "base/clock.hpp"
@@ -31,11 +34,11 @@ class watch {
  public:
   struct outcome {
     bool acted = false;         // a processor was taken
-    bool lent = false;          // one was lent
+    bool lent = false;          // a processor was lent
     bool moved = false;         // some processor has picked since the last look
     bool rescued = false;       // a processor did not get its thread in time
-    bool all_stuck = false;     // every processor is held, and none has
-    std::int64_t since_ns = 0;  // all of them at least since then
+    bool all_stuck = false;     // every processor is held, and none has picked since
+    std::int64_t since_ns = 0;  // at least since when that is so for all of them
     std::int64_t look_again_ns = base::never;
   };
   outcome look(std::int64_t now_ns) noexcept;
@@ -45,15 +48,15 @@ class watch {
     machine* who = nullptr;
     std::uint64_t picks = 0;
     std::int64_t since_ns = 0;
-    bool is_hog = false;              // known to compute: has been paused before
+    bool is_hog = false;              // known to compute: was paused before
     std::uint32_t calls = 0;          // machine::calls when it was last seen to change,
     std::int64_t calls_since_ns = 0;  // and when that was
-    std::int64_t cpu_ns = -1;         // the same for its CPU clock
-    std::int64_t cpu_since_ns = 0;
-    std::int64_t first_cpu_ns = -1;  // the first look at it, and when that was
+    std::int64_t cpu_ns = -1;         // the thread's CPU clock when it was last seen to change,
+    std::int64_t cpu_since_ns = 0;    // and when that was
+    std::int64_t first_cpu_ns = -1;   // the CPU clock at the first look, and when that was
     std::int64_t first_cpu_since_ns = 0;
-    std::int64_t sleeps = -1;   // how often it had gone to sleep, if it was looked at for that
-    std::int64_t probe_ns = 0;  // no look at the CPU clock before
+    std::int64_t sleeps = -1;   // how often the thread had gone to sleep; -1: was not asked
+    std::int64_t probe_ns = 0;  // the CPU clock is not looked at before
     std::int64_t probe_gap_ns = 0;
     bool is_reported = false;
   };
@@ -73,8 +76,8 @@ class watch {
 
   outcome out_;
   std::int64_t last_block_ns_ = 0;  // when a thread was last found blocked
-  std::int64_t last_ask_ns_ = 0;    // when the kernel was last asked about one that had just picked
-  processor* longest_ = nullptr;    // in this look: may lend, and has computed longest
+  std::int64_t last_ask_ns_ = 0;    // when the kernel was last asked out of turn (seems_blocked)
+  processor* longest_ = nullptr;    // in this look: may be lent, and has computed longest
   sight sights_[processors_max];
 };
 
