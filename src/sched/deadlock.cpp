@@ -1,22 +1,22 @@
-// deadlock.cpp: finds out that nobody will ever run again.
+// deadlock.cpp: finds out that no goroutine will ever run again.
 //
 // The monitor asks when a thread has lain down without a deadline while weft::run is on. The answer
-// must never be a false yes, so everything that could wake a goroutine has to be known to be asleep
+// must never be a false yes. So everything that could wake a goroutine has to be known to be asleep
 // at one instant:
 //
 //   machines        each of them sleeps without a deadline and has no token; so no goroutine runs,
 //                   and none is in a blocking call
 //   queues, timers  are empty
-//   descriptors     nobody waits for one
-//   services        have nobody to wake
+//   descriptors     no goroutine waits for one
+//   services        have no goroutine to wake
 //   plain threads   the process has no threads but ours and those that wait in weft, without a
 //                   deadline
-//   signals         nobody has installed a handler for one that comes from outside
+//   signals         the program has no handler for one that comes from outside
 //
 // A thread that runs could change any of these while we look. But a thread that is seen asleep
-// twice, and has not woken in between (naps, thread_wakes), was asleep all the time between. So
-// everybody is looked at, and then everybody once more: if nothing has changed, then all of them
-// were asleep at the instant between the two looks, and nobody was left to wake anybody.
+// twice, and has not woken in between (naps, thread_wakes), was asleep all the time between. So all
+// threads are looked at twice. If nothing has changed, all of them were asleep at the instant
+// between the two looks, and none was left to wake a goroutine.
 #include "sched/deadlock.hpp"
 
 #include "base/clock.hpp"
@@ -53,15 +53,15 @@ std::uint64_t count_threads() noexcept {
   ::close(file);
   if (n <= 0) return 0;
   text[n] = '\0';
-  // "pid (name) state ...": the number is the 18th field after the name, which may contain
-  // anything.
+  // "pid (name) state ...": the number of threads is the 18th field after the name. The name may
+  // contain anything.
   const char* at = std::strrchr(text, ')');
   for (int field = 0; field < 18 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
   return at != nullptr ? std::strtoull(at + 1, nullptr, 10) : 0;
 }
 
-// Returns: how many of them are the kernel's own, which do what io_uring is asked for. While it is
-// asked for nothing, they wake nobody.
+// Returns: how many of the process's threads are the kernel's own workers for io_uring. They wake
+// nobody while no operation is submitted.
 std::uint64_t count_kernel_workers() noexcept {
   if (!sched.has_io_uring.load(std::memory_order_relaxed)) return 0;
   const int tasks = ::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -90,10 +90,10 @@ std::uint64_t count_kernel_workers() noexcept {
   return found;
 }
 
-// Whether a signal from outside would run code of somebody else's.
+// Whether a signal from outside would run a handler of the program's.
 bool signals_are_handled() noexcept {
   for (int s = 1; s < NSIG; ++s) {
-    if (base::is_fault_signal(s) || s == SIGABRT) continue;  // what a thread does to itself
+    if (base::is_fault_signal(s) || s == SIGABRT) continue;  // a thread sends these to itself
     struct sigaction action{};
     if (::sigaction(s, nullptr, &action) != 0) continue;
     if (is_only_ours(s, action)) continue;
@@ -121,8 +121,8 @@ look look_at_all() noexcept {
     const machine* const m = sched.machine_table[i].load(std::memory_order_relaxed);
     if (!m->is_live) continue;
     ++l.machines;
-    // If it has been awake since the last look, its naps show that: they are the same before and
-    // after it is seen asleep.
+    // `naps` shows if the machine has been awake since the last look: it has one value before and
+    // after the machine is seen asleep.
     const std::uint64_t naps = m->naps.load(std::memory_order_acquire);
     l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever() &&
                    m->naps.load(std::memory_order_relaxed) == naps;
@@ -136,11 +136,11 @@ look look_at_all() noexcept {
 bool has_foreign_threads() noexcept {
   const look all = look_at_all();
   const std::uint64_t services =
-      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has one of its own
+      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has a thread of its own
   const std::uint64_t ours =
       all.machines + services + (all.thread_sleeps - all.thread_wakes) + count_kernel_workers();
   const std::uint64_t threads = count_threads();
-  return threads == 0 || threads > ours;  // 0: it cannot be told
+  return threads == 0 || threads > ours;  // 0: the number is not known
 }
 
 bool looks_deadlocked() noexcept {
@@ -156,7 +156,7 @@ bool is_deadlocked() noexcept {
   const look first = look_at_all();
   if (!first.all_asleep) return false;
   const std::uint64_t services =
-      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has one of its own
+      sched.services.load(std::memory_order_relaxed) + WEFT_TSAN;  // TSan has a thread of its own
   const std::uint64_t in_weft = first.thread_sleeps - first.thread_wakes;
   const bool nobody_else =
       count_threads() == first.machines + services + in_weft + count_kernel_workers() &&
@@ -174,7 +174,7 @@ std::int64_t deadlock_watch::note_suspicion(std::int64_t now_ns) noexcept {
 }
 
 void deadlock_watch::look(std::int64_t now_ns) noexcept {
-  // Whoever lies down from now on tells again; until now nobody had to.
+  // A thread that lies down from now on tells the monitor again. Until now none had to.
   if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);
   noted_ = false;
   due_ns_ = base::never;

@@ -1,4 +1,4 @@
-// deadlock.hpp: whether nobody will ever run again; deadlock.cpp has the essay.
+// deadlock.hpp: whether no goroutine will ever run again; deadlock.cpp has the essay.
 #pragma once
 
 #include "base/clock.hpp"
@@ -7,15 +7,15 @@
 
 namespace weft::sched {
 
-// Returns: true if nobody can run any more. Then that is so for ever.
+// Returns: true if no goroutine can run any more. Then that is so for ever.
 bool is_deadlocked() noexcept;
-// Whether it is worth asking: cheap, and true if it could be so.
+// Whether it is worth calling is_deadlocked(): cheap, and true if it could return true.
 bool looks_deadlocked() noexcept;
 // Whether the process has threads that are not the runtime's and do not wait in weft.
 bool has_foreign_threads() noexcept;
 
-// When the monitor looks for a deadlock: first_ns after a suspicion (monitor.hpp, tell_monitor),
-// then after twice the time each, while everybody is idle.
+// When the monitor looks for a deadlock: first_ns after a suspicion (suspect_deadlock() in
+// monitor_sleep.hpp), then each time after twice as long, while all processors are idle.
 class deadlock_watch {
  public:
   // Returns: when the next look is due.

@@ -1,28 +1,31 @@
 // monitor.cpp: a thread without a processor that looks after all the others.
 //
-// It looks at every processor (watch.hpp) every 20 us, and if there has been nothing to do for a
-// millisecond ever more rarely. A millisecond of looks that found nothing to do is halved the next
-// time: a server that waits for its clients again and again would pay for it each time.
+// The monitor looks at every processor (watch.hpp) every 20 us, and ever more rarely when there has
+// been nothing to do for a millisecond. After each long sleep that first millisecond is halved:
+// otherwise a server that waits for its clients again and again would pay for it each time.
 //
-//   up to 0.5 ms  while processors pick goroutines: one of these may block the next moment. One
-//                 that computes for longer is looked at every millisecond or two
-//   from 0.1 ms   after a loan, which is given back before long
-//   up to 2 ms    the same, if nothing had to be done for a tenth of a second; 5 ms after a second.
-//                 A look costs some 20 us of CPU time, most of it for waking up
-//   up to 10 ms   while each computes away and nobody else wants to run. The monitor listens
-//                 meanwhile like an idle processor (idle_state.hpp): who makes work wakes it
+// How long the monitor sleeps between two looks (monitor_pace.hpp):
+//
+//   up to 0.5 ms  while processors pick goroutines, because one of these may block the next moment.
+//                 A goroutine that computes for longer is looked at every millisecond or two
+//   from 0.1 ms   after a loan, because a loan is given back before long
+//   up to 2 ms    while processors pick, if nothing had to be done for a tenth of a second; 5 ms
+//                 after a second. A look costs some 20 us of CPU time, most of it for waking up
+//   up to 10 ms   while each processor computes away and no other goroutine wants to run. Meanwhile
+//                 the monitor listens like an idle processor (idle_state.hpp): a thread that makes
+//                 work wakes it
 //   until woken   while all processors are idle (after some 2 ms)
 //
-// While no processor picks, nobody looks at the timers: then it wakes when the next one is due. And
-// nobody looks after the poller: if no machine sleeps there the monitor does, or, when it is about
-// to be gone for short, looks in passing.
+// While no processor picks, none of them looks at the timers. Then the monitor wakes when the next
+// timer is due. Nor does any of them poll. Then the monitor sleeps in the poller, if no machine
+// does; or, if it is going to sleep for a short time only, it polls in passing.
 //
-// Once a second, while goroutines run: it gives the pages of stacks that have long been idle back
-// to the system, lets max_procs() follow the CPU limit, and tries again to find threads for
-// processors that the kernel refused one.
+// Once a second, while goroutines run, the monitor gives the pages of stacks that have long been
+// idle back to the system, lets max_procs() follow the CPU limit, and tries again to find threads
+// for processors that the kernel refused one.
 //
 // When a thread has lain down for good while weft::run is on, the monitor looks 10 ms later whether
-// anybody is left who could run (deadlock.cpp), and then ever more rarely while all are idle.
+// any goroutine can still run (deadlock.cpp), and then ever more rarely while all are idle.
 #include "sched/monitor.hpp"
 
 #include "base/clock.hpp"
@@ -77,14 +80,14 @@ void retry_numb_processors() noexcept {
   keep_time();
 }
 
-// Nobody has looked at the poller for a while. Who sleeps with a processor does that better.
+// Polls if no thread has polled for a while. A machine that sleeps with a processor does it better.
 void look_at_poller(std::int64_t now_ns) noexcept {
   if (now_ns - the_poller.last_poll_ns() < unattended_ns || !the_poller.try_attend()) return;
   poll_until(0);
   attend_poller();
 }
 
-// To what is due already the watch has seen, or has said when to look again.
+// Timers that are due do not count: the watch has seen them, or has said when to look again.
 std::int64_t next_timer_after(std::int64_t now) noexcept {
   const std::int64_t earliest = earliest_timer_hint();
   return earliest > now ? earliest : base::never;
@@ -104,11 +107,11 @@ class monitor {
     std::int64_t now_ns;
     std::int64_t deadlock_ns;    // when to look for a deadlock
     std::int64_t until_ns;       // when to look again
-    bool is_idle = false;        // all processors are
+    bool is_idle = false;        // all processors are idle
     bool sleeps_deeply = false;  // and have been for a while
-    bool listens = false;        // whoever makes work wakes the monitor
+    bool listens = false;        // a thread that makes work wakes the monitor
     bool all_stuck = false;      // every processor is held, and none picks
-    bool is_alone = false;       // nobody else has looked after anything for a while
+    bool is_alone = false;       // for a while no processor has looked at timers or descriptors
   };
 
   findings look() noexcept;
@@ -124,7 +127,7 @@ class monitor {
   monitor_pace pace_;
   int quiet_rounds_ = 0;
   std::int64_t next_round_ns_ = 0;
-  std::int64_t next_retry_ns_ = base::never;  // to find threads for processors that are numb
+  std::int64_t next_retry_ns_ = base::never;  // to find threads for processors without one (numb)
 };
 
 void monitor::note_retries(const watch::outcome& seen, std::int64_t now_ns) noexcept {
@@ -169,7 +172,7 @@ monitor::findings monitor::look() noexcept {
   }
   sched.monitor_is_alone.store(f.all_stuck, std::memory_order_relaxed);
   sched.monitor_until_ns.store(f.is_idle ? 0 : f.until_ns, std::memory_order_seq_cst);
-  // A timer that was set before its owner could see the line above.
+  // A timer may have been set before its owner could see the line above.
   if (f.all_stuck) {
     f.until_ns =
         std::max(std::min(f.until_ns, next_timer_after(now)), now + monitor_pace::least_ns);
@@ -195,7 +198,7 @@ void monitor::sleep(const findings& f) noexcept {
   end_poke();
 }
 
-// What is done once a second, while goroutines run; and the look for a deadlock.
+// Does what is due once a second while goroutines run, and the look for a deadlock.
 void monitor::do_chores(const findings& f) noexcept {
   const std::int64_t now = base::now_ns();
   if (now >= f.deadlock_ns) deadlock_.look(now);

@@ -26,7 +26,7 @@ std::uint64_t all_picks_hint() noexcept {
 
 void monitor_pace::note(const watch::outcome& seen, std::int64_t now_ns) noexcept {
   was_idle_ = false;
-  // While none picks the monitor itself waits for the next timer.
+  // While no processor picks, the monitor itself waits for the next timer.
   is_calm_ = !seen.acted && !seen.moved && !work_waits_hint() &&
              (seen.all_stuck || earliest_timer_hint() == base::never);
   if (seen.acted) {
@@ -35,7 +35,7 @@ void monitor_pace::note(const watch::outcome& seen, std::int64_t now_ns) noexcep
     eager_looks_ = eager_looks_max;
     period_ns_ = least_ns;
   } else if (++looks_ > eager_looks_) {
-    // Who computes is looked at as watch.cpp says; it need not be more often.
+    // watch.cpp says when it wants to look at a processor that computes.
     const std::int64_t most = is_calm_ || seen.all_stuck ? calm_ns : busy_period_ns(now_ns);
     period_ns_ = seen.lent ? lent_ns : std::min(period_ns_ * 2, most);
   }

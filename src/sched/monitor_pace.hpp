@@ -1,4 +1,4 @@
-// monitor_pace.hpp: how long the monitor sleeps between two looks; monitor.cpp tells why.
+// monitor_pace.hpp: how long the monitor sleeps between two looks; monitor.cpp has the reasons.
 #pragma once
 
 #include "sched/watch.hpp"
@@ -20,15 +20,15 @@ class monitor_pace {
   static constexpr int eager_looks_max = 50;
 
   void begin(std::int64_t now_ns) noexcept { acted_ns_ = now_ns; }
-  // After a look.
+  // To be called after a look.
   void note(const watch::outcome& seen, std::int64_t now_ns) noexcept;
-  // All processors are idle. Returns: whether they have been since the last look.
+  // To be called while all processors are idle. Returns: whether they were at the last look, too.
   bool note_idle(std::int64_t now_ns) noexcept;
-  // They no longer are, after a long time.
+  // To be called when the processors are busy again after a long time.
   void reset() noexcept;
 
   std::int64_t period_ns() const noexcept { return period_ns_; }
-  // Whether it is so long that whoever makes work has to wake the monitor.
+  // Whether the period is so long that a thread which makes work has to wake the monitor.
   bool is_long() const noexcept { return is_calm_ && period_ns_ > busy_ns; }
 
  private:

@@ -56,7 +56,7 @@ void sleep_deeply(std::int64_t deadline_ns) noexcept {
                                                   std::memory_order_seq_cst)) {  // [J1]
     return;
   }
-  // A machine that woke up meanwhile saw no deep sleep; it is no longer in the idle list.
+  // A machine that woke up meanwhile saw no deep sleep, but it is no longer in the idle list.
   while (all_idle_hint() && sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep &&
          base::now_ns() < deadline_ns) {
     base::futex_wait_until(sched.monitor_word, deep_sleep, deadline_ns);
@@ -78,7 +78,7 @@ bool start_listening() noexcept {
 
 void end_poke() noexcept {
   std::uint32_t word = poked;
-  // acquire: what was to be looked at is looked at after this.
+  // acquire: what the poke was about is looked at after this.
   sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_acquire,
                                              std::memory_order_relaxed);
 }
@@ -108,7 +108,7 @@ void poke_monitor() noexcept {
 }
 
 void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
-  // relaxed, both: hints. While processors pick they look at the timers themselves.
+  // relaxed, both: hints. Processors that pick look at the timers themselves.
   const std::int64_t until = sched.monitor_until_ns.load(std::memory_order_relaxed);
   const bool is_alone = sched.monitor_is_alone.load(std::memory_order_relaxed);
   const std::int64_t slack = is_alone ? timer_slack_ns : monitor_pace::smooth_ns;
@@ -116,8 +116,8 @@ void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
 }
 
 void tell_monitor() noexcept {
-  // seq_cst, both: the caller lies down, then looks here; the monitor writes here, then looks who
-  // has lain down.
+  // seq_cst, both: the caller lies down, then looks here; the monitor writes here, then looks which
+  // threads have lain down.
   if (sched.suspicious.load(std::memory_order_seq_cst)) return;
   if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();
 }

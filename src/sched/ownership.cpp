@@ -24,14 +24,15 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// For so long a processor may go from one bound goroutine to the next without a look (order.hpp).
+// How long a processor may go from one bound goroutine to the next without a look (order.hpp).
 constexpr std::int64_t unlooked_ns = 1'000'000;
 
 bool is_lent(const processor& p) noexcept {
   return p.lender.load(std::memory_order_relaxed) != nullptr;
 }
 
-// A processor that waits for a thread, in vain or not. A search is counted for it.
+// Takes a processor that waits for a new thread, or that the kernel refused one (numb). A search is
+// counted for it.
 processor* take_waiting_locked() noexcept {
   if (processor* const p = take_starting_locked()) return p;
   processor* const p = find_idle_locked(processor::idleness::numb);
@@ -103,13 +104,14 @@ machine* ownership::dismiss_sleeper_locked(processor* p) noexcept {
   p->holder.value_.store(nullptr, std::memory_order_release);
   sleeper->p.value_ = nullptr;
   if (hold_waiting_locked(sleeper)) return sleeper;
-  add_spare_locked(sleeper);  // asleep already
+  add_spare_locked(sleeper);  // it sleeps already
   return sched.keeper == sleeper ? pass_timekeeping_locked() : nullptr;
 }
 
 void ownership::pass_on_own(machine* m) noexcept {
   sched.lock.lock();
-  // Given up in user code, the processor may have been lent and given back since.
+  // If the processor was taken from this machine in user code, it may have been lent since, and
+  // perhaps given back.
   if (m->lent != nullptr) end_loan_locked(m);
   if (m->p == nullptr) {
     sched.lock.unlock();
@@ -143,7 +145,7 @@ void ownership::grant_own(machine* m, goroutine* g) noexcept {
 
 machine* ownership::pass_on_locked(processor* p) noexcept {
   WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
-  count_pick(*p);  // the monitor sees that the processor goes on
+  count_pick(*p);  // shows the monitor that the processor goes on
   if (p->retiring.load(std::memory_order_relaxed)) {
     retire_locked(*p);
     return nullptr;
@@ -151,8 +153,8 @@ machine* ownership::pass_on_locked(processor* p) noexcept {
   const std::int64_t now = base::now_ns();
   const bool is_urgent = is_urgent_hint(now) || !p->woken.empty();
   p->until_look = 1;
-  // The next goroutine has a thread of its own: no need to wake another one that would hand over to
-  // it; but for a look now and then.
+  // The next goroutine has a thread of its own. To wake another machine, which would only hand the
+  // processor over, is not needed; except that now and then there must be a look.
   goroutine* const next = p->next.load(std::memory_order_relaxed);
   if (next != nullptr && has_own_thread(next) && !is_urgent &&
       now - p->clock_ns.load(std::memory_order_relaxed) < unlooked_ns) {
@@ -167,7 +169,7 @@ machine* ownership::pass_on_locked(processor* p) noexcept {
           sched.global.since_hint(global_queue::from::overflow)) {
     goroutine* const g = sched.global.take_one(global_queue::from::shared);
     if (g != nullptr && has_own_thread(g)) return grant_turn_locked(p, g);
-    if (g != nullptr) push(*p, p->ready, g);  // another processor took the bound one first
+    if (g != nullptr) push(*p, p->ready, g);  // another processor took the bound one before
   }
   if (is_urgent || others_want(*p)) return staff_searching_locked(p);
   add_idle_locked(p, processor::idleness::listening);
@@ -181,7 +183,7 @@ departure ownership::after_passing_locked(const processor& p, machine* woken) no
 
 machine* ownership::staff_searching_locked(processor* p) noexcept {
   if (sched.idle.try_search(processors_max)) return staff_locked(p);
-  add_idle_locked(p, processor::idleness::listening);  // the many that search have a last look
+  add_idle_locked(p, processor::idleness::listening);  // each that searches has a last look yet
   return nullptr;
 }
 
@@ -209,7 +211,7 @@ machine* ownership::go_without_thread_locked(processor* p) noexcept {
     return nullptr;
   }
   if (goroutine* const g = sched.global.take_with_own_thread()) return grant_locked(p, g);
-  // A spare machine that came while there seemed to be none.
+  // A machine may have become spare since there seemed to be none.
   if (!sched.spare.empty() && sched.idle.try_search(processors_max)) return staff_locked(p);
   drain(*p);  // no machine looks into the queues of a processor without a holder
   add_idle_locked(p, processor::idleness::numb);
@@ -220,7 +222,7 @@ machine* ownership::rescue_starting_locked() noexcept {
   processor* const p = take_starting_locked();
   if (p == nullptr) return nullptr;
   sched.idle.end_search();
-  drain(*p);  // it may be what waits here that has a thread; the rest is for others
+  drain(*p);  // a goroutine with its own thread may wait here; the others are for other processors
   count_pick(*p);
   return go_without_thread_locked(p);
 }
@@ -232,14 +234,14 @@ machine* ownership::grant_locked(processor* p, goroutine* g) noexcept {
   WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
   machine* const to = g->bound;
   WEFT_ASSERT(to->granted == nullptr);
-  // Not to->p: that machine may still be on its way to sleep, with a processor of its own.
+  // Not into to->p: the machine may still be on its way to sleep, with a processor of its own.
   to->granted.value_ = g;
   to->granted_p.value_ = p;
   the_counters.handoff_granted.add();
   return to;
 }
 
-// A bound goroutine gets its turn without a look.
+// A bound goroutine gets its turn without a look, so its turn is noted here.
 void ownership::note_turn(processor& p, std::int64_t now) noexcept {
   p.clock_ns.store(now, std::memory_order_relaxed);
   p.looked_picks = p.picks.load(std::memory_order_relaxed);
@@ -284,7 +286,7 @@ bool ownership::acquire_locked(machine* m, machine*& to_wake) noexcept {
     remove_idle_locked(p);
     to_wake = dismiss_sleeper_locked(p);
   } else {
-    p = take_starting_locked();  // here is a thread for it
+    p = take_starting_locked();  // it waits for a thread, and here is one
     if (p == nullptr) return false;
     sched.idle.end_search();
   }
@@ -301,7 +303,7 @@ bool ownership::acquire(machine* m) noexcept {
   sched.lock.unlock();
   wake(woken);
   if (has) {
-    note_activity();  // the monitor's [J1]
+    note_activity();  // [J1] wakes the monitor from its deep sleep
   } else {
     the_counters.return_queued.add();
   }
@@ -334,13 +336,13 @@ bool ownership::return_own(machine* m) noexcept {
   const bool searched = end_search(m);
   sched.lock.lock();
   processor* const p = m->p;
-  // Somebody who made work while this search was on relied on it.
+  // A thread that made work during this search relied on the search to find it.
   const bool more = p->retiring.load(std::memory_order_relaxed) || !p->woken.empty() ||
                     is_urgent_hint(base::now_ns());
   const bool returns = is_lent(*p) && !more;
   if (returns) {
     lose_locked(m);
-    m->last_p.value_ = nullptr;  // it is not this machine's
+    m->last_p.value_ = nullptr;  // the processor belongs to the lender
     return_locked(p);
   }
   sched.lock.unlock();

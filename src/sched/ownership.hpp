@@ -7,7 +7,7 @@
 //   idle      in the idle list (idle_list.hpp). `holder` is the machine that sleeps with it; or
 //             null, if there is none
 //   starting  waits for a new thread (starter.hpp); no holder
-//   granted   on its way to a machine that waits for it with its goroutine (`granted_p`); no holder
+//   granted   on its way to a machine on which a goroutine waits for it (`granted_p`); no holder
 //   retired   out of circulation (resize.hpp); no holder
 //
 // How it goes from one to the next:
@@ -19,43 +19,45 @@
 //   staff     a processor gets a machine: the one that sleeps with it, a spare one, or a new thread
 //   grant     a processor goes to the machine on which a goroutine waits that can run only there
 //   acquire   a goroutine that has lost its processor gets one: the old one, or any idle one
-//   lend      a processor goes to urgent work and will come back to its machine, which computes on
-//   return    a borrowed processor goes back to its lender; or the loan ends, and it does not
+//   lend      a processor goes to urgent work, and will come back to its machine, whose goroutine
+//             computes on
+//   return    a borrowed processor goes back to its lender, unless the loan has ended: then it stays
 //
 // Every function that writes `machine::p`, `processor::holder` or a field of loans and grants is a
-// member of class ownership; the compiler refuses the others (owned.hpp). handoff.hpp decides when
-// a processor is taken from a machine that runs user code.
+// member of class ownership; the compiler refuses other writers (owned.hpp). handoff.hpp decides
+// when a processor is taken from a machine that runs user code.
 //
 // Who may change what, and when:
-//   I1  `m->p == p` and `p->holder == m` hold together, except in the midst of a function here.
+//   I1  `m->p == p` and `p->holder == m` hold together, except in the middle of a function here.
 //       (Another exception: when the process exits, the exiting thread takes the processor of a
 //       machine that has been stopped for good.)
-//   I2  `p->lender == m` exactly if `m->lent == p`. Then m holds nothing: `m->p` is null.
+//   I2  `p->lender == m` exactly if `m->lent == p`. Then m holds no processor: `m->p` is null.
 //   I3  `m->p` changes only: by the machine itself while it is inside and its seat is not `taken`;
 //       by a claimer of its seat; under the scheduler's lock while the machine is asleep or its
 //       seat is `taken`.
-//   I4  `is_returned` is set only while `m->p` is: the machine has its processor back from a loan,
-//       and will find that out at its next entry, because its seat is still `taken`.
+//   I4  `is_returned` is set only while `m->p` is not null. It means that the machine has its
+//       processor back from a loan. The machine finds that out at its next entry, because its seat
+//       is still `taken`.
 //   I5  A held processor is not in the idle list, and neither retired nor starting.
 //
-// Loans. A processor that was lent has no time to lose in either direction. When its borrower has
-// nothing to run it returns the processor by setting three pointers. The word on the lender's seat
-// stays at `taken`, so the lender cannot touch the processor without the lock; so the next loan
-// needs no membarrier either. A machine with `taken` on its seat is in one of these situations:
+// Loans. To lend a processor and to return it must both be quick. When the borrower has nothing to
+// run, it returns the processor by setting three pointers. The word on the lender's seat stays at
+// `taken`, so the lender cannot touch the processor without the lock. For the same reason the next
+// loan needs no membarrier. A machine with `taken` on its seat is in one of these situations:
 //
 //   p       lent   is_returned
 //   null    null   no    it runs without a processor, in a call or computing; or is paused
-//   null    set    no    the same, and `lent` comes back to it when nothing urgent is left
+//   null    set    no    likewise, and `lent` comes back to it when nothing urgent is left
 //   set     null   yes   it has its processor back, and finds that out at its next entry
 //
 // Order of writes, and memory order:
 //   hold writes `m->p` first and publishes `holder` last; lose clears `m->p` first. A claimer reads
 //   `holder`, claims that machine's seat, and only then compares `m->p` with the processor it
 //   wants: a holder that is out of date costs it the claim and nothing else.
-//   [OW1] hold's store of `holder` (release) -> the load of whoever is about to ask or claim
+//   [OW1] hold's store of `holder` (release) -> the load of a thread that is about to ask or claim
 //         (acquire): the machine's seat and its `p`.
 //
-// tests/model/handoff.pml is this in Promela, checked exhaustively.
+// tests/model/handoff.pml is this protocol in Promela, checked exhaustively.
 #pragma once
 
 #include "sched/machine.hpp"
@@ -65,77 +67,77 @@
 
 namespace weft::sched {
 
-// What is to be done without the lock when a processor has left its machine.
+// What is to be done after unlocking when a processor has left its machine.
 struct departure {
-  machine* woken = nullptr;   // goes on with it
-  machine* keeper = nullptr;  // keeps time instead
-  bool is_idle = false;       // nobody goes on with it: look whether it was missed
+  machine* woken = nullptr;   // to be woken: goes on with the processor
+  machine* keeper = nullptr;  // to be woken: is the new keeper
+  bool is_idle = false;       // the processor is idle: check that no work was overlooked
   void finish() const noexcept;
 };
 
 // All functions with `_locked` in their names require the scheduler's lock and the right to touch
-// the processor. Where they return a machine, it is to be woken after unlocking; null: nobody is.
+// the processor. A machine that they return is to be woken after unlocking; null: none is.
 class ownership {
  public:
   // --- for the machine that calls, inside the runtime ------------------------------------------
 
   // Gives up the caller's processor: to another machine if there is work for it, else to the idle
-  // list. One that it has lent does not come back.
+  // list. If the caller has lent its processor, ends the loan: the processor does not come back.
   static void pass_on_own(machine* m) noexcept;
   // Gives the caller's processor to the machine on which `g` waits.
   static void grant_own(machine* m, goroutine* g) noexcept;
-  // Gives a borrowed processor back. Requires: nothing to run. Returns: false if it was not
-  // borrowed, its lender has gone on without it, or there is something to do after all.
+  // Gives a borrowed processor back. Requires: nothing to run. Returns: false if the processor was
+  // not borrowed, its lender has gone on without it, or there is something to do after all.
   static bool return_own(machine* m) noexcept;
-  // For a goroutine that has lost its processor. Returns: false if there is none to be had.
+  // Gets a processor for a goroutine that has lost its own. Returns: false if there is none.
   static bool acquire(machine* m) noexcept;
   static bool acquire_locked(machine* m, machine*& to_wake) noexcept;
-  // Waits, perhaps asleep, until somebody has granted a processor for this machine's goroutine, and
-  // holds it then. lie_down() is called if the machine has to sleep. Returns: the goroutine, or
-  // null if the process ends.
+  // Waits, perhaps asleep, until a processor has been granted for this machine's goroutine, and
+  // then holds it. Calls lie_down() if the machine has to sleep. Returns: the goroutine, or null if
+  // the process ends.
   static goroutine* await_grant(machine* m, void (*lie_down)()) noexcept;
-  // Goes on with the processor that it has, and may have got back without having noticed.
+  // Goes on with the machine's processor, which may have come back from a loan without its notice.
   static void keep_locked(machine* m) noexcept;
-  // Takes over the processor of a machine that has been stopped for good: the process exits.
+  // Takes over the processor of a machine that has been stopped for good, when the process exits.
   static void seize_locked(machine* m, processor* p) noexcept;
 
   // --- a machine and its processor -------------------------------------------------------------
 
   // `m` goes on with `p`, for which a search is counted already. Requires: `m` sleeps, or starts.
   static void hold_locked(machine* m, processor* p) noexcept;
-  // A processor that waits for a thread, in vain or not, goes on with `m`. Returns: false if none
-  // does.
+  // If a processor waits for a new thread, or is numb, `m` goes on with it. Returns: whether so.
   static bool hold_waiting_locked(machine* m) noexcept;
-  // The processor leaves `m`, and is the caller's to pass on. Returns: it.
+  // The processor leaves `m`. Returns: the processor, which is the caller's to pass on.
   static processor* lose_locked(machine* m) noexcept;
-  // The machine that sleeps with an idle processor, if any, becomes a spare one.
+  // If a machine sleeps with this idle processor, it loses it. That machine goes on with a
+  // processor that waits for a thread, or becomes a spare one.
   static machine* dismiss_sleeper_locked(processor* p) noexcept;
 
   // --- a processor without a machine -----------------------------------------------------------
 
-  // It goes on with another machine, back to its lender, or to the idle list.
+  // The processor goes on with another machine, back to its lender, or to the idle list.
   static machine* pass_on_locked(processor* p) noexcept;
-  // What has to follow when it has been passed on, to `woken` if to anybody.
+  // What has to follow when `p` has been passed on. `woken`: the machine it was passed to, or null.
   static departure after_passing_locked(const processor& p, machine* woken) noexcept;
-  // Requires: out of the idle list, and a search counted for it.
+  // Finds a machine for `p`. Requires: `p` is out of the idle list, and a search is counted for it.
   static machine* staff_locked(processor* p) noexcept;
-  // Lends it: it goes to urgent work, and comes back to `m`, which has just lost it.
+  // Lends `p`, which `m` has just lost: it goes to urgent work, and comes back to `m`.
   static machine* lend_locked(machine* m, processor* p) noexcept;
-  // To the machine on which `g` waits.
+  // Gives `p` to the machine on which `g` waits.
   static machine* grant_locked(processor* p, goroutine* g) noexcept;
-  // The same if it is the turn of `g`. What was woken on `p` becomes global.
+  // Like grant_locked(), if it is the turn of `g`. Goroutines that were woken on `p` become global.
   static machine* grant_turn_locked(processor* p, goroutine* g) noexcept;
-  // There is no thread for it: it goes to a goroutine that has one, or to the idle list.
+  // For when there is no thread for `p`: it goes to a goroutine that has one, or to the idle list.
   static machine* go_without_thread_locked(processor* p) noexcept;
-  // A new thread does not come: a processor that waits for it goes without. Nothing happens if none
-  // waits. look_for_others() must follow.
+  // For when a new thread does not come: the first processor that waits for one goes without.
+  // Nothing happens if none waits. look_for_others() must follow.
   static machine* rescue_starting_locked() noexcept;
 
   // --- loans -----------------------------------------------------------------------------------
 
-  // To its lender.
+  // Gives `p` back to its lender.
   static void return_locked(processor* p) noexcept;
-  // A lender does not get its processor back; a processor does not go back.
+  // Ends the loan by this lender, or of this processor: the processor does not come back.
   static void end_loan_locked(machine* lender) noexcept;
   static void end_loan_of_locked(processor& p) noexcept;
 

@@ -2,7 +2,7 @@
 //
 // Memory order:
 //   [PO1] making of a chunk of records -> an event for one of them.
-//   [PO2] leave() -> try_attend(): nothing but that the former is out of the kernel.
+//   [PO2] leave() -> try_attend(): nothing but that the thread which leaves is out of the kernel.
 //   [PO3] prepare() -> a thread that polls: the epoll instance is made, with its bell.
 #include "sched/poller.hpp"
 
@@ -42,24 +42,24 @@ namespace {
 constexpr std::uint64_t interrupt_tag = ~std::uint64_t{0};
 constexpr int events_max = 256;
 constexpr std::int64_t owner_patience_ns = 300'000;
-constexpr int events_in_passing = 64;  // which may be on a goroutine's stack
+constexpr int events_in_passing = 64;  // the array may be on a goroutine's stack
 constexpr std::uint32_t in_events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr std::uint32_t out_events = EPOLLOUT | EPOLLHUP | EPOLLERR;
-// After these a read may return less than there is, and no event say that there is more: the end of
-// the stream, or what follows urgent data, at which the kernel interrupts a read.
+// After one of these events a read may return less than there is, though no event will say that
+// there is more: at the end of the stream, or at urgent data, where the kernel interrupts a read.
 constexpr std::uint32_t last_events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
 
 std::uint64_t tag_of(std::uint32_t index, std::uint32_t sequence) noexcept {
   return std::uint64_t{index} << 32 | sequence;
 }
 
-// Whether a sandbox does not let us. What is wrong with the epoll instance is not meant:
-// check_own_descriptor() looks at that.
+// Whether the error comes from a sandbox that does not allow the call. Errors of the epoll instance
+// itself do not count: check_own_descriptor() looks at those.
 bool is_refused(int error) noexcept {
   return error != EINTR && error != EBADF && error != EINVAL && error != EFAULT;
 }
 
-// Once a sandbox has refused epoll_wait: it may allow another call of that kind.
+// For when a sandbox has refused epoll_wait: the sandbox may allow another call of that kind.
 [[gnu::cold, gnu::noinline]] int wait_otherwise(int epoll, epoll_event* events, int most,
                                                 int ms) noexcept {
   const int n = ::epoll_pwait(epoll, events, most, ms, nullptr);
@@ -86,7 +86,7 @@ int wait_for_events(int epoll, epoll_event* events, int most, std::int64_t until
   if (until_ns == base::never) return wait_in_ms(epoll, events, most, -1);
   const std::int64_t left = std::max<std::int64_t>(until_ns - base::now_ns(), 0);
   static constinit std::atomic<bool> coarse{false};
-  // valgrind has words to say about calls that it does not know.
+  // valgrind complains about system calls that it does not know.
   if (!coarse.load(std::memory_order_relaxed) && !base::valgrind::is_here()) {
     const timespec time{left / 1'000'000'000, left % 1'000'000'000};
     const long n = ::syscall(SYS_epoll_pwait2, epoll, events, most, &time, nullptr, 0);
@@ -103,7 +103,7 @@ std::int64_t deadline_of(const pollable::side& s) noexcept {
   return deadline == 0 ? base::never : deadline;
 }
 
-// Not inlined: the caller may be on another thread than when it last used errno.
+// Not inlined: the caller may be on another thread than when it last took the address of errno.
 [[gnu::noinline]] pollable* fail_with(int error) noexcept {
   errno = error;
   return nullptr;
@@ -111,7 +111,7 @@ std::int64_t deadline_of(const pollable::side& s) noexcept {
 
 }  // namespace
 
-// Counts here, not when the goroutine goes on: if the process exits before, it never does.
+// Counts the wake here, not when the goroutine goes on: if the process exits, it never does.
 bool poller::give_up(void* argument) {
   pollable::side& s = *static_cast<pollable::side*>(argument);
   const std::lock_guard hold(s.lock);
@@ -185,7 +185,7 @@ pollable* poller::open(int fd) noexcept {
   r->fd = fd;
   inside in;
   for (pollable::side& s : r->sides) {
-    const std::lock_guard hold(s.lock);  // late events of the record's last life look, too
+    const std::lock_guard hold(s.lock);  // late events for the descriptor before look here, too
     s.is_closing = false;
     s.ready.store(false, std::memory_order_relaxed);
     s.deadline.store(0, std::memory_order_relaxed);
@@ -197,7 +197,7 @@ pollable* poller::open(int fd) noexcept {
   e.data.u64 = tag_of(r->index, r->sequence);
   if (::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_ADD, fd, &e) == 0) return r;
   const int error = errno;
-  // EBADF: which of the two? EINVAL: the number of ours is another file's.
+  // EBADF may mean either descriptor; EINVAL means that the number of ours is another file's.
   if (error == EINVAL || (error == EBADF && ::fcntl(fd, F_GETFD) != -1)) {
     base::check_own_descriptor(error);
   }
@@ -227,8 +227,9 @@ void poller::begin_close(pollable& r) noexcept {
 }
 
 void poller::end_close(pollable& r) noexcept {
-  // The descriptor may have been duplicated, for a child perhaps: then closing it is not enough.
-  // But the child of a fork shares the instance with its parent, whose descriptor this is, too.
+  // The descriptor may have been duplicated, for a child perhaps; then closing it does not remove
+  // it. But the child of a fork shares the epoll instance with its parent, which still uses this
+  // descriptor: so the child removes nothing.
   if (!is_forked_child()) {
     ::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_DEL, r.fd, nullptr);
   }
@@ -248,14 +249,14 @@ void poller::end_close(pollable& r) noexcept {
 void poller::count_wait() noexcept {
   if (machine* const m = this_machine()) {
     std::atomic<std::uint64_t>& waits = m->p->io_waits;
-    waits.store(waits.load(std::memory_order_relaxed) + 1, base::hot_store_order);  // its own
+    waits.store(waits.load(std::memory_order_relaxed) + 1, base::hot_store_order);  // our processor
   } else {
     outside_waits_.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 bool poller::is_waited_for() const noexcept {
-  // First, so that nobody is missed who begins to wait meanwhile.
+  // Read first, so that no goroutine is missed that begins to wait meanwhile.
   const std::uint64_t wakes = wakes_.load(std::memory_order_acquire);
   std::uint64_t waits = outside_waits_.load(std::memory_order_relaxed);
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
@@ -325,7 +326,7 @@ poll_result poller::pause(pollable& r, poll_side which, std::int64_t until_ns) n
   for (bool was_woken = false;;) {
     goroutine* const self = detail::prepare_park(detail::wait_reason::io);
     s.lock.lock();
-    if (was_woken) s.ready.store(true, std::memory_order_relaxed);  // it is wait()'s to take
+    if (was_woken) s.ready.store(true, std::memory_order_relaxed);  // left for wait() to clear
     const std::int64_t deadline = deadline_of(s);
     const std::int64_t now = base::now_ns();
     if (s.is_closing || now >= std::min(deadline, until_ns)) {
@@ -352,8 +353,9 @@ void poller::set_deadline(pollable& r, poll_side which, std::int64_t when_ns) no
 
 goroutine* poller::note_event(pollable& r, pollable::side& s, std::uint32_t sequence,
                               std::uint32_t events) noexcept {
-  // relaxed: if it was set when the event was collected, whoever takes it tries again after that.
-  // But with the lock if it will be the last event: whoever takes `ready` then sees has_hung_up.
+  // relaxed: if `ready` was set when the event was collected, the goroutine that clears it tries
+  // again after that. But under the lock if this may be the last event: then the goroutine that
+  // clears `ready` sees has_hung_up.
   if ((events & last_events) == 0 && s.ready.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard hold(s.lock);
   if (r.sequence != sequence) return nullptr;
@@ -366,7 +368,7 @@ void poller::on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& o
   if (tag == interrupt_tag) return;
   pollable& r = *record(static_cast<std::uint32_t>(tag >> 32));
   const auto sequence = static_cast<std::uint32_t>(tag);
-  // A stale event may set it for somebody else's descriptor, who does without a short cut then.
+  // A stale event may set the flag for another descriptor, which then does without a short cut.
   if ((events & last_events) != 0) {
     r[poll_side::in].has_hung_up.store(true, std::memory_order_relaxed);
   }

@@ -16,19 +16,19 @@ namespace weft::sched {
 namespace {
 
 constexpr std::int64_t patience_min_ns = 5'000;
-// With one that has just polled, whose goroutines spend microseconds in system calls each.
+// For a victim that has just polled: its goroutines spend microseconds in each system call.
 constexpr std::int64_t patience_io_ns = 100'000;
 constexpr std::int64_t patience_max_ns = 320'000;
 constexpr std::int64_t question_ns = 1'500;
-// A stolen goroutine should keep the thief busy for so long on the average, or it was cheaper to
-// leave it: what it touches has to come over from the other core.
+// A stolen goroutine should keep the thief busy for so long on average, else it was cheaper to
+// leave it: what the goroutine touches has to come over from the other core.
 constexpr std::int64_t theft_cost_ns = 2'000;
 constexpr std::int64_t theft_cost_each_ns = 200;
-// And what waits for those that stayed had better stayed, too: the time it waits for is only a part
-// of what it costs them.
+// A stolen goroutine that waits for those that stayed should have stayed, too. The time that it
+// waits is only a part of what that costs them, so it counts so many times.
 constexpr std::int64_t wait_weight = 4;
 
-// Half of what a processor has, the oldest first; of an odd number the larger half.
+// Takes half of what the victim has, the oldest first; of an odd number, the larger half.
 void take_half(processor& victim, share& out) noexcept {
   out.size = 0;
   const auto take = [&out](auto& queue) {
@@ -44,7 +44,7 @@ void take_half(processor& victim, share& out) noexcept {
   }
 }
 
-// Waits for the victim's answer. Returns: whether it came.
+// Waits for the victim's answer. Returns: whether the answer came.
 bool await_delivery(processor& p, std::int64_t until_ns) noexcept {
   for (int turn = 0;; ++turn) {
     if (p.delivered.load(std::memory_order_acquire) != 0) return true;  // [M1]
@@ -70,8 +70,8 @@ goroutine* keep_share(processor& p, const share& loot) noexcept {
   return loot.items[0];
 }
 
-// The victim's machine computes on a processor that was lent and given back, which it has not
-// noticed: nobody touches that processor but under the lock (handoff.cpp).
+// For a victim whose machine computes, and has not noticed that it has its processor back from a
+// loan. Such a processor is touched only under the lock (handoff.cpp).
 bool rob_returned(processor& p, processor& victim, machine* owner) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   if (!owner->is_returned.load(std::memory_order_relaxed) || owner->p != &victim) return false;
@@ -95,7 +95,7 @@ bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
   } else if (owner->is_returned.load(std::memory_order_relaxed)) {
     return rob_returned(p, victim, owner);
   } else if (owner->seat.claim(claim_turns)) {
-    has_plea = true;  // or whatever kept it from asking has gone since
+    has_plea = true;  // or the word was something else that has gone since
   } else {
     return false;
   }
@@ -124,7 +124,7 @@ goroutine* rob(processor& p, processor& victim, bool wants_next) noexcept {
   return first;
 }
 
-// Looks at one victim and robs it if that seems to be worth it.
+// Looks at one victim, and robs it if that seems to be worth it.
 goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
   processor& p = *m->p;
   sighting& seen = p.sightings[victim.index];
@@ -157,11 +157,11 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
     seen.picks_since_ns =
         std::min(seen.picks_since_ns, now - std::max(p.patience_ns, m->told_waited_ns));
   }
-  if (woken.front >= seen.woken_mark) {  // all that were there at the mark have gone
+  if (woken.front >= seen.woken_mark) {  // all that were there at the mark are gone
     seen.woken_mark = woken.back;
     seen.woken_since_ns = now;
   }
-  if (ready.front >= seen.ready_mark) {  // all ready ones that were there at the mark have gone
+  if (ready.front >= seen.ready_mark) {  // all that were there at the mark are gone
     seen.ready_mark = ready.back;
     seen.ready_since_ns = now;
   }
@@ -178,7 +178,7 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
                     (ready.size() != 0 && now - seen.ready_since_ns >= 4 * patience_ns) ||
                     (fresh.size() != 0 && now - seen.fresh_since_ns >= 4 * patience_ns);
   if (!stuck && !aged) return nullptr;
-  seen.valid = false;  // begin anew after a theft, also a failed one
+  seen.valid = false;  // after a theft, even a failed one, the watch begins anew
   return rob(p, victim, stuck);
 }
 
