@@ -14,7 +14,7 @@ constinit base::spin_lock revoking;  // I2; taken outside the runtime, alone
 }  // namespace
 
 void revoke_alone(void (*revoke)(void*), void* argument) noexcept {
-  if (is_forked_child()) stop_here();  // the owner is not in this process
+  if (is_forked_child()) stop_here();  // the owner is not in this process; waiting would not end
   if (const machine* const m = this_machine()) expect_outside(m);
   const lock_outside mark;
   revoking.lock();

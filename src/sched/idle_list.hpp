@@ -2,8 +2,8 @@
 //
 // A processor is idle in one of three ways (processor::idleness):
 //
-//   listening  whoever makes work wakes it: it is counted in idle_state.hpp
-//   dozing     it looks for work by itself when its time is up (sleep.hpp)
+//   listening  a thread that makes work wakes it: it is counted in idle_state.hpp
+//   dozing     its machine looks for work by itself when the doze is over (sleep.hpp)
 //   numb       there is no thread for it: the kernel refuses one. It is staffed when something
 //              comes from outside, or when the monitor tries again
 //
@@ -15,19 +15,19 @@
 
 namespace weft::sched {
 
-// All with `_locked` require the scheduler's lock; to add or remove, also the right to touch `p`.
+// All with `_locked` require the scheduler's lock; to add or remove `p`, the right to touch it,
+// too.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;
-// The best one of that kind: with a thread that does nothing else; else the one whose machine
-// attends to the poller; else one for which a thread has to be made. Returns: null if there is
-// none.
+// Returns: the best processor of that kind, or null. Best is one with a thread that does nothing
+// else; then the one whose machine sleeps in the poller; then one that needs a new thread.
 processor* find_idle_locked(processor::idleness how) noexcept;
-// Takes an idle processor for a search that is counted already. Returns: whom to wake.
+// Takes `p` out for a search that is counted already. Returns: the machine to wake, or null.
 machine* rouse_locked(processor* p) noexcept;
-// Those without a thread may be staffed again.
+// Processors without a thread may be staffed again: they listen from now on.
 void revive_numb_locked() noexcept;
 
-// Whether a processor is idle that has, or could have, a thread. A hint, or under the lock.
+// Whether a processor is idle that has, or could have, a thread. Exact under the lock, else a hint.
 bool is_any_idle() noexcept;
 
 }  // namespace weft::sched

@@ -1,28 +1,30 @@
-// idle_state.hpp: how many machines look for work and how many processors wait to be told of it,
-// in one word that everyone who makes work reads.
+// idle_state.hpp: how many machines look for work, and how many processors wait to be told of work,
+// in one word that each producer of work reads.
 //
-// `searching` machines hold a processor and look for work; `listening` processors lie in the idle
-// list and rely on being woken. (A processor that dozes, sleep.hpp, is neither: it looks by itself
-// when its time is up.) Whoever makes work wakes somebody only when nobody searches and somebody
-// listens: one comparison of one word that hardly ever changes.
+// `searching` machines hold a processor and look for work. `listening` processors lie in the idle
+// list and rely on being woken. (A processor that dozes, sleep.hpp, is neither: its machine looks
+// by itself when the doze is over.) A producer wakes a machine only if none searches and a
+// processor listens. To know that takes one comparison of one word that hardly ever changes.
 //
 //     producer                               the last searcher, about to sleep
 //     store the work (queue's tail)          listening + 1, then searching - 1
 //     light barrier                          heavy barrier
-//     load word: somebody listens and        look at every queue once more;
-//       nobody searches: wake one              work: take it back, search on; none: sleep
+//     load word: a processor listens and     look at every queue once more;
+//       none searches: wake one                work: take it back, search on; none: sleep
 //
-// [W1] Store-then-load on both sides: either the producer sees that somebody listens, or the
+// [W1] Store-then-load on both sides: either the producer sees that a processor listens, or the
 // searcher's last look sees the work. So no work is left lying while a processor sleeps.
-// tests/model/idle_state_test.cpp walks it and fails when the barrier or the last look is left out.
+// tests/model/idle_state_test.cpp walks the interleavings, and fails when the barrier or the last
+// look is left out.
 //
-// A producer that sees a searcher wakes nobody: that searcher has its last look still before it
-// (I2), and when it finds work while being the last one searching, it wakes the next (chain).
+// A producer that sees a searcher wakes no machine. The searcher's last look is still to come (I2).
+// If it finds work and is the last one to search, it wakes the next machine.
 //
 // Invariants:
 //   I1  listening is the number of processors in the idle list that listen; it changes together
 //       with the list, under the scheduler's lock.
-//   I2  Whoever takes one from searching either found work and passes the search on, or looks at
+//   I2  A thread that takes one from searching either has found work and passes the search on, or
+//       looks at every queue afterwards.
 //       every queue after it.
 #pragma once
 
@@ -37,12 +39,12 @@ class basic_idle_state {
  public:
   // Producer, after its work is visible and a light barrier has passed.
   bool should_wake() const noexcept {
-    // 0 < word < one_searching: somebody listens, nobody searches.
+    // 0 < word < one_searching: a processor listens, none searches.
     return word_.load(Platform::hot_load) - 1 < one_searching - 1;  // [W1]
   }
 
-  // Takes over the duty of waking one: becomes the one search there is, on behalf of the machine
-  // that is going to be woken. Returns: false if the duty has gone.
+  // Takes over the duty of waking a machine: counts one search, on behalf of the machine that is
+  // going to be woken. Returns: false if the duty has gone.
   bool begin_wake() noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     do {
@@ -52,7 +54,7 @@ class basic_idle_state {
     return true;
   }
 
-  // Starts a search by oneself unless there are `most` already.
+  // Counts a search of the caller's own, unless there are `most` already.
   bool try_search(std::uint32_t most) noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     do {
@@ -62,7 +64,7 @@ class basic_idle_state {
     return true;
   }
 
-  // Returns: true if this was the last search: I2 tells what has to follow.
+  // Returns: true if this was the last search. I2 says what has to follow.
   bool end_search() noexcept {
     return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;
   }

@@ -19,7 +19,7 @@ constexpr std::uint32_t wakes_max = 4;
 
 bool is_any_free(std::int64_t now_ns) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
-  if (the_scheduler.idle.searching_hint() != 0) return false;  // is about to look
+  if (the_scheduler.idle.searching_hint() != 0) return false;  // the searcher is about to look
   const bool has_spare = has_spare_locked();
   for (const processor* p = the_scheduler.idle_processors.front(); p != nullptr;
        p = idle_processor_list::after(p)) {
@@ -30,8 +30,8 @@ bool is_any_free(std::int64_t now_ns) noexcept {
   return false;
 }
 
-// Whether its machine is about to see to its queues, if the kernel lets it: the machine is inside
-// the runtime, or has been woken with the processor and has not taken it yet.
+// Whether the processor's machine is about to look at its queues, if the kernel lets it: the
+// machine is inside the runtime, or was woken with the processor and has not taken it yet.
 bool is_about_to_look(const processor& p) noexcept {
   const machine* const m = p.holder.load(std::memory_order_acquire);  // [OW1]
   if (m != nullptr) {
@@ -98,7 +98,7 @@ std::int64_t idle_watch::look(std::int64_t now_ns) noexcept {
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = 0; i < made; ++i) {
     const processor& p = *the_scheduler.processors[i].load(std::memory_order_relaxed);
-    // It goes on by picks, and by what thieves take.
+    // A processor gets on by picks, and by what thieves take.
     const std::uint64_t mark = p.picks.load(std::memory_order_relaxed) + p.woken.look_hint().front +
                                p.ready.look_hint().front + p.fresh.look_hint().front;
     note(processors_[i], has_work(p) && !is_about_to_look(p), mark, now_ns);

@@ -56,7 +56,7 @@ void dismiss_keeper() noexcept {
       sched.idle.try_search(processors_max)) {
     poller = rouse_locked(q);
   } else if (sched.polling != nullptr && q == nullptr && !the_poller.is_waited_for()) {
-    base::interrupt_poller();  // a spare machine: goes to sleep among the others
+    base::interrupt_poller();  // a spare machine sleeps there; it lies down among the others
   }
   sched.lock.unlock();
   wake(woken);
@@ -64,7 +64,8 @@ void dismiss_keeper() noexcept {
 }
 
 void attend_poller() noexcept {
-  // Whoever lay down before the caller had the lock, which it has had, is seen to have left.
+  // The caller has had the lock. So a machine that left the poller before that, under the lock, is
+  // seen to have left.
   if (the_poller.is_attended() || !the_poller.is_waited_for()) return;
   machine* woken = nullptr;
   sched.lock.lock();

@@ -39,8 +39,8 @@
 //   - the goroutine that the running one has just started, within the same slice; if turns are
 //     short, the newest goroutine that has never run.
 //   - the oldest of those that wait their turn, whichever lane it is in. After a slice of
-//     goroutines that wake each other, new goroutines that have waited for a slice get a slice, too.
-//     After a slice of new goroutines, sixteen of the oldest get in line.
+//     goroutines that wake each other, new goroutines that have waited for a slice get a slice,
+//     too. After a slice of new goroutines, sixteen of the oldest get in line.
 // A goroutine that yields after a turn of 50 us or more goes to the end of `shared` (if there are
 // several processors), else to the end of `ready`. Once in a millisecond, while all processors are
 // busy, a look also moves some of the oldest goroutines of its processor to `shared`, if they are

@@ -21,7 +21,7 @@
 //   acquire   a goroutine that has lost its processor gets one: the old one, or any idle one
 //   lend      a processor goes to urgent work, and will come back to its machine, whose goroutine
 //             computes on
-//   return    a borrowed processor goes back to its lender, unless the loan has ended: then it stays
+//   return    a borrowed processor goes back to its lender, unless the loan has ended
 //
 // Every function that writes `machine::p`, `processor::holder` or a field of loans and grants is a
 // member of class ownership; the compiler refuses other writers (owned.hpp). handoff.hpp decides

@@ -1,7 +1,7 @@
 // search.cpp: what a processor with nothing to run looks at, in this order: timers that are due,
 // its own queues and the global ones (order.hpp), the poller, the overflow, other processors
-// (theft.hpp). What a search finds or not sets how long the next one lasts (5 to 40 us) and how
-// long the processor then dozes (sleep.hpp).
+// (theft.hpp). The result of a search decides how long the next one lasts (5 to 40 us) and how long
+// the processor then dozes (sleep.hpp).
 #include "sched/search.hpp"
 
 #include "base/clock.hpp"
@@ -26,7 +26,8 @@ constexpr std::int64_t look_period_ns = 5'000;
 constexpr std::int64_t search_min_ns = 5'000;
 constexpr std::int64_t search_max_ns = 40'000;
 
-// Takes from the overflow what has been lying there for as long as a victim's queue might.
+// Takes goroutines from the overflow if they have been there for so long that a thief would take
+// them from a victim.
 goroutine* consider_overflow(processor& p, std::int64_t now) noexcept {
   global_queue& global = the_scheduler.global;
   const std::size_t size = global.size_hint(from::overflow);
@@ -55,11 +56,11 @@ goroutine* search(machine* m) noexcept {
   }
   std::int64_t now = base::now_ns();
   judge_theft(p, now);
-  // Alone there is nobody to steal from: one look is enough.
+  // With one processor there is no victim: one look is enough.
   const bool alone = the_scheduler.procs.load(std::memory_order_relaxed) == 1;
   const std::int64_t end = alone ? now : now + p.search_ns;
   for (;;) {
-    if (p.retiring.load(std::memory_order_relaxed)) return nullptr;  // the caller looks again
+    if (p.retiring.load(std::memory_order_relaxed)) return nullptr;  // the caller checks it again
     if (the_scheduler.stopping.load(std::memory_order_relaxed)) stop_here();
     run_timers(now);
     goroutine* g = pick(p);

@@ -23,12 +23,12 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// A goroutine that is bound to a thread takes its processor there and back again within
-// microseconds, if all it does is answer. A machine that has just given a processor away waits
-// awake for a moment, as long as that pays; waking a thread takes longer than the whole.
+// A goroutine that is bound to a thread takes its processor there, and back again within
+// microseconds if it only answers. So a machine that has just given a processor away waits awake
+// for a moment, as long as that pays. To wake a thread takes longer than the whole exchange.
 constexpr std::int64_t spin_long_ns = 30'000;   // waking a core that sleeps takes half of it
-constexpr std::int64_t spin_short_ns = 15'000;  // after one that has not paid
-constexpr std::int64_t spin_pause = 256;        // turns to leave out after two
+constexpr std::int64_t spin_short_ns = 15'000;  // after a wait that has not paid
+constexpr std::int64_t spin_pause = 256;        // how many waits to leave out after two such
 
 void count_nap(machine* m) noexcept {
   m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -36,8 +36,8 @@ void count_nap(machine* m) noexcept {
 
 // Whether to doze before listening.
 bool should_doze(const machine* m) noexcept {
-  // relaxed, both: hints. With nobody else at work nothing can appear but from outside, and that
-  // wakes whoever sleeps.
+  // relaxed, both: hints. If all other processors are idle, work can only come from outside, and
+  // such work wakes sleepers.
   const std::uint32_t procs = sched.procs.load(std::memory_order_relaxed);
   if (sched.idle_count.load(std::memory_order_relaxed) + 1 >= procs) return false;
   return !m->dozed || work_waits_hint();
@@ -55,7 +55,7 @@ bool sleep_polling(machine* m, std::int64_t until_ns, goroutine_list& found) noe
   return token;
 }
 
-// Queues what the poller found: here, or for others if the processor is gone.
+// Queues what the poller found: here, or in the global queue if the processor is gone.
 void queue_found(machine* m, goroutine_list& found) noexcept {
   while (goroutine* const g = found.pop_front()) {
     if (m->p != nullptr) {
@@ -70,21 +70,21 @@ void queue_found(machine* m, goroutine_list& found) noexcept {
 struct idle_sleep {
   processor* p;
   bool dozes;
-  bool polls = false;  // in the poller
+  bool polls = false;  // sleeps in the poller
   std::int64_t doze_ns = 0;
   std::int64_t until_ns = base::never;
 };
 
-// Puts the processor into the idle list, and decides who keeps time and who polls. Returns: false
-// if the machine has to look again instead.
+// Puts the processor into the idle list, and decides whether this machine keeps time and whether it
+// polls. Returns: false if the machine has to look again instead.
 bool lie_down(machine* m, idle_sleep& s) noexcept {
   processor* const p = s.p;
   const std::lock_guard hold(sched.lock);
-  if (p->retiring.load(std::memory_order_relaxed) ||  // resize, which waits for it, has marked it
-      p->lender.load(std::memory_order_relaxed) != nullptr) {  // not its own to sleep with
+  if (p->retiring.load(std::memory_order_relaxed) ||  // resize has marked it, and waits for it
+      p->lender.load(std::memory_order_relaxed) != nullptr) {  // borrowed: it has to go back
     return false;
   }
-  // What belongs to the processor is touched before it can be somebody else's.
+  // These fields belong to the processor; once it is in the list another machine may take it.
   s.doze_ns = p->doze_ns;
   if (s.dozes) {
     p->doze_ns = std::min(p->doze_ns * 2, doze_max_ns);
@@ -120,8 +120,8 @@ bool sleep_as(machine* m, const idle_sleep& s, std::int64_t until_ns,
   return sleep_until(m, until_ns);
 }
 
-// Takes the processor out of the idle list again, unless somebody else has. Returns: false if it
-// was taken away for good: the machine is in the list of spare ones.
+// Takes the processor out of the idle list again, unless another thread has. Returns: false if the
+// processor was taken away for good: the machine is then in the list of spare ones.
 bool get_up(machine* m, const idle_sleep& s, bool token) noexcept {
   machine* keeper = nullptr;
   sched.lock.lock();
@@ -130,7 +130,7 @@ bool get_up(machine* m, const idle_sleep& s, bool token) noexcept {
     the_poller.leave();
   }
   if (!token && m->p == s.p && s.p->idle != processor::idleness::busy) {
-    remove_idle_locked(s.p);  // I1: nobody has taken it
+    remove_idle_locked(s.p);  // I1: no other thread has taken it
     if (sched.keeper == m) sched.keeper = nullptr;
   } else if (m->is_spare) {
     WEFT_ASSERT(!token);
@@ -167,7 +167,7 @@ bool sleep_until(machine* m, std::int64_t deadline_ns) noexcept {
 bool spin_for_token(machine* m) noexcept {
   static constinit std::atomic<std::uint32_t> spinners{0};
   if (!std::exchange(m->gave_away, false)) return false;
-  if (m->spin_ns < 0) {  // has not paid lately: try again some time
+  if (m->spin_ns < 0) {  // has not paid lately: try again some time later
     ++m->spin_ns;
     return false;
   }
@@ -211,15 +211,15 @@ bool sleep_idle(machine* m) noexcept {
   const bool token = !stay_awake && sleep_as(m, s, until_ns, found);
   m->dozed = s.dozes && !token;
   if (!get_up(m, s, token)) {
-    // Its processor was taken away while it slept: it goes on sleeping as a spare machine.
+    // The processor was taken away during the sleep: the machine sleeps on as a spare one.
     queue_found(m, found);
     if (s.polls) attend_poller();
-    if (stay_awake) look_for_others();  // what the last look saw was this one's to run
+    if (stay_awake) look_for_others();  // this machine was to run the work that its last look saw
     return wait_as_spare(m);
   }
-  // While the process exits the processor may be the exiting thread's by now (exit.cpp).
+  // While the process exits, the processor may already be the exiting thread's (exit.cpp).
   if (m->p != nullptr && !sched.stopping.load(std::memory_order_relaxed)) {
-    m->p->until_look = 1;  // it has not looked at the clock for a while
+    m->p->until_look = 1;  // nobody has looked at the clock here for a while
   }
   queue_found(m, found);
   note_activity();

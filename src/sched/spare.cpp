@@ -17,7 +17,7 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// A thread without a processor stays for so long when there are more than a few.
+// How long a thread without a processor stays, when there are more than a few of them.
 constexpr std::int64_t spare_life_ns = 5'000'000'000;
 constexpr std::uint32_t spare_kept = 4;
 

@@ -22,7 +22,7 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// Until the kernel is asked for a thread again: doubles each time it refuses one.
+// How long to wait before the kernel is asked again: doubles each time it refuses a thread.
 constexpr std::int64_t refused_min_ns = 1'000'000;
 constexpr std::int64_t refused_max_ns = 1'000'000'000;
 
@@ -35,7 +35,7 @@ void tell_of_refusal(int error) noexcept {
   base::warn(line.view());
 }
 
-// The kernel refused a thread: the processor waits for better times.
+// The kernel refused a thread: the processor goes to a goroutine that has one, or becomes idle.
 void make_numb(processor* p) noexcept {
   machine* woken = nullptr;
   sched.lock.lock();
@@ -48,14 +48,14 @@ void make_numb(processor* p) noexcept {
   sched.lock.unlock();
   wake(woken);
   sched.idle.end_search();
-  note_activity();        // the monitor tries again
+  note_activity();        // the monitor will try again
   base::heavy_barrier();  // idle_state.hpp, I2
   if (sched.idle.should_wake() && work_waits_hint()) wake_one(nullptr);
   suspect_deadlock();
 }
 
-// Whether a thread is missing: for a processor, or in the reserve, unless it is too early to ask
-// for that again.
+// Whether a thread is needed for a processor; or for the reserve, unless it is too early to ask for
+// that again.
 bool is_thread_wanted(std::int64_t now) noexcept {
   const std::lock_guard hold(sched.lock);
   if (sched.starting.size() > sched.threads_coming) return true;
@@ -86,7 +86,7 @@ void* starter_main(void*) {
     }
     const std::int64_t retry_ns = sched.refused_until_ns.load(std::memory_order_relaxed);
     if (retry_ns != 0 && base::now_ns() >= retry_ns) {
-      // There are enough of them now; who needs one more asks again.
+      // There are enough threads now. A processor that needs another one asks again.
       sched.refused_until_ns.store(0, std::memory_order_relaxed);
     } else if (retry_ns == 0) {
       base::futex_wait(sched.starter_word, seen);
@@ -118,7 +118,7 @@ void add_starting_locked(processor* p) noexcept {
   }
   sched.starting.push_back(p);  // first come, first served
   ask_for_thread_locked();
-  note_activity();  // if the thread does not come, the monitor sees to that
+  note_activity();  // if the thread does not come, the monitor acts
 }
 
 bool remove_starting_locked(processor* p) noexcept {

@@ -1,12 +1,14 @@
 // starter.hpp: new threads for processors that have none.
 //
-// Creating a thread allocates, so it is never done inside the runtime. A processor that needs a
-// thread goes into the list `starting`, and the starter, a thread that does nothing else, is woken.
-// It may have to wait, for a lock of malloc's that a paused goroutine holds; so the processor stays
-// in the list until the new thread takes it out, and meanwhile a goroutine that has a thread may
-// get it. If the kernel refuses, the processor goes back to the idle list, numb: it is staffed
-// again when something comes from outside or when the monitor tries again, and the machines that
-// exist carry on.
+// Creating a thread allocates, so it is never done inside the runtime. Instead a processor that
+// needs a thread goes into the list `starting`, and the starter is woken, a thread that does
+// nothing but create others. The starter may have to wait for a lock of malloc that a paused
+// goroutine holds. So the processor stays in the list until the new thread takes it out. Until then
+// a goroutine that has a thread may get the processor.
+//
+// If the kernel refuses a thread, the processor goes back to the idle list, numb. It is staffed
+// again when something comes from outside or when the monitor tries again. The machines that exist
+// carry on.
 #pragma once
 
 #include "sched/machine.hpp"
@@ -20,28 +22,28 @@ namespace weft::sched {
 // Returns: 0 or an errno.
 int start_starter() noexcept;
 
-// All with `_locked` require the scheduler's lock.
+// All functions with `_locked` in their names require the scheduler's lock.
 
-// Another thread is needed, for a processor or to spare.
+// Asks for another thread, for a processor or to spare.
 void ask_for_thread_locked() noexcept;
-// Whether it is worth asking.
+// Whether ask_for_thread_locked() makes sense now.
 bool can_ask_for_thread_locked() noexcept;
 
 // Puts a processor into the list of those that wait for a new thread. A search is counted for it.
 void add_starting_locked(processor* p) noexcept;
-// Takes one out: the first, or that one. Return: null, or false, if there is none. The search
-// counted for it goes to the caller.
+// Removes the first waiting processor (take), or `p` (remove). Return: null, or false, if there is
+// none. The search counted for it goes to the caller.
 processor* take_starting_locked() noexcept;
 bool remove_starting_locked(processor* p) noexcept;
 
-// Whether the kernel has refused the last thread it was asked for.
+// Whether the kernel refused the last thread that it was asked for.
 inline bool is_refused_threads() noexcept {
   return the_scheduler.refused_until_ns.load(std::memory_order_relaxed) != 0;
 }
-// Whether there is a thread, or can be one, for a processor that leaves a hog.
+// Whether a thread exists, or can be made, for a processor that leaves a hog.
 bool has_thread_locked() noexcept;
 bool has_thread_hint() noexcept;
-// Whether there is a thread, or can be one, for a processor that is lent.
+// Whether a thread exists, or can be made, for a processor that is lent.
 bool has_spare_locked() noexcept;
 bool has_spare_hint() noexcept;
 

@@ -13,8 +13,8 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-// Tells the machine that is about to be woken what it is for. `of`: where work has waited for so
-// long, or null.
+// Tells the machine that is about to be woken why. `of`: the processor on which work has waited for
+// `waited_ns`, or null.
 void tell(machine* m, processor* of, std::int64_t waited_ns) noexcept {
   m->told_of = of;
   m->told_waited_ns = waited_ns;
@@ -29,8 +29,9 @@ void wake_one(machine* m) noexcept {
     processor* const p = find_idle_locked(processor::idleness::listening);
     machine* const woken = p != nullptr ? rouse_locked(p) : nullptr;
     if (woken != nullptr) tell(woken, m != nullptr ? m->p.get() : nullptr, 0);
-    // Somebody else took it meanwhile. Under the lock, so that nobody lies down between: who made
-    // work while this search seemed to be on relied on it, so look whether the duty is there again.
+    // Another thread took the listening processor meanwhile. This search ends under the lock, so
+    // that no processor begins to listen in between. A producer may have relied on this search; so
+    // look whether the duty to wake is there again.
     if (p == nullptr) sched.idle.end_search();
     const bool monitor = p == nullptr && stop_monitor_listening_locked();
     sched.lock.unlock();
@@ -42,7 +43,7 @@ void wake_one(machine* m) noexcept {
 
 void wake_somebody(processor* of, std::int64_t waited_ns) noexcept {
   base::light_barrier();  // [W1]
-  // Whoever searches has its last look still to come (idle_state.hpp, I2).
+  // A machine that searches has its last look still to come (idle_state.hpp, I2).
   if (sched.idle.searching_hint() != 0) return;
   sched.lock.lock();
   processor* p = find_idle_locked(processor::idleness::listening);
