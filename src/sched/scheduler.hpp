@@ -14,18 +14,18 @@
 //   switch.hpp         from one goroutine to the next; switch.cpp: begin, wait, end
 //   park.cpp           waiting in a primitive; fast_park.hpp: the same, inlined
 //   this_goroutine.cpp yield, exit, lock_thread
-//   plain_thread.hpp   threads that wait in the place of goroutines
+//   plain_thread.hpp   plain threads that wait like goroutines
 //
 // Who runs next
-//   order.hpp          the policy, and what everybody may count on
+//   order.hpp          the policy, and what every goroutine may count on
 //   search.hpp         a processor with nothing to run; theft.hpp: what it takes from others
 //   work.hpp           where work waits
 //
 // No work
-//   idle_state.hpp     the protocol between those who make work and those who lie down
+//   idle_state.hpp     the protocol between producers of work and machines that lie down
 //   sleep.hpp          how a machine goes to sleep; wake.hpp: how it is woken; parker.hpp
 //   idle_list.hpp      idle processors; spare.hpp: machines without a processor
-//   keeper.hpp         who of those asleep wakes up for timers and descriptors
+//   keeper.hpp         which sleeping machine wakes up for timers, and which for descriptors
 //   starter.hpp        new threads
 //
 // A processor never waits
@@ -80,15 +80,15 @@ struct scheduler {
   base::spin_lock lock;
   idle_processor_list idle_processors;       // guarded by lock: last idled first
   std::atomic<std::uint32_t> idle_count{0};  // written under lock; read as a hint
-  std::atomic<std::uint32_t> numb_count{0};  // of them, those without a thread; the same
+  std::atomic<std::uint32_t> numb_count{0};  // idle ones without a thread; written under lock
   // Guarded by lock: processors that wait for a new thread; for each of them a search is counted.
   idle_processor_list starting;
-  std::uint32_t threads_coming = 0;  // guarded by lock: threads made and not yet there
+  std::uint32_t threads_coming = 0;  // guarded by lock: threads made that do not run yet
   std::atomic<std::int64_t> starting_since_ns{base::never};  // written under lock
   machine_list spare;                // guarded by lock: machines that sleep without a processor
   machine* keeper = nullptr;         // guarded by lock: sleeps until the earliest timer
   machine* polling = nullptr;        // guarded by lock: sleeps in the poller
-  std::int64_t keeper_until_ns = 0;  // guarded by lock: the earliest timer when it went to sleep
+  std::int64_t keeper_until_ns = 0;  // guarded by lock: when the keeper wakes up
   machine_list free_machines;        // guarded by lock: records of threads that have ended
   std::uint32_t machines = 0;        // guarded by lock: live threads
   std::uint32_t machines_made = 0;   // guarded by lock: records in machine_table
@@ -97,28 +97,28 @@ struct scheduler {
 
   std::atomic<std::uint64_t> next_id{2};           // 1 is run's main
   std::atomic<std::uint64_t> outside_started{0};   // goroutines started by plain threads
-  std::atomic<bool> stopping{false};               // the process ends: nobody runs any more
-  std::atomic<machine*> exiting{nullptr};          // the only one that then goes on (exit.cpp)
+  std::atomic<bool> stopping{false};               // the process ends: no goroutine runs any more
+  std::atomic<machine*> exiting{nullptr};          // the only machine that goes on then (exit.cpp)
   std::atomic<bool> stack_shortage{false};         // a goroutine waits for memory for its stack
   std::atomic<std::uint32_t> cores{1};             // written once, at the start
   bool has_starter = false;                        // guarded by lock
-  bool needs_reserve = false;                      // guarded by lock: of spare threads
-  std::atomic<std::int64_t> refused_until_ns{0};   // the kernel refuses threads: when to try again
+  bool needs_reserve = false;                      // guarded by lock: keep spare threads ready
+  std::atomic<std::int64_t> refused_until_ns{0};   // threads are refused: when to try again; or 0
   std::atomic<std::uint32_t> starter_word{0};      // futex: bumped when `starting` is not empty
-  std::atomic<std::uint32_t> monitor_word{0};      // futex: what the monitor does (monitor.cpp)
-  std::atomic<std::int64_t> monitor_until_ns{0};   // when it is going to look again
-  std::atomic<bool> monitor_is_alone{false};       // no processor picks: it sees to the timers
-  std::atomic<bool> suspicious{false};             // it is to look for a deadlock
+  std::atomic<std::uint32_t> monitor_word{0};      // futex: its state (monitor_sleep.hpp)
+  std::atomic<std::int64_t> monitor_until_ns{0};   // when the monitor is going to look again
+  std::atomic<bool> monitor_is_alone{false};       // none picks, so the monitor sees to the timers
+  std::atomic<bool> suspicious{false};             // the monitor is to look for a deadlock
   bool monitor_listens = false;                    // guarded by lock: counted in idle.listening
   std::atomic<std::int64_t> slice_ns{10'000'000};  // written once, at the start
 
   // For deadlock.cpp.
   std::atomic<std::uint32_t> runs{0};           // calls of weft::run in progress
   std::atomic<std::uint32_t> services{0};       // threads of ours that are not machines
-  std::atomic<std::uint32_t> service_waits{0};  // goroutines that one of those is going to wake
-  std::atomic<bool> has_io_uring{false};        // io_uring has threads in this process, too
-  std::atomic<std::uint64_t> thread_sleeps{0};  // of plain threads in weft, without a deadline,
-  std::atomic<std::uint64_t> thread_wakes{0};   // and how many of them have ended
+  std::atomic<std::uint32_t> service_waits{0};  // goroutines that such a thread is going to wake
+  std::atomic<bool> has_io_uring{false};        // the kernel's io_uring threads are in the process
+  std::atomic<std::uint64_t> thread_sleeps{0};  // sleeps of plain threads without a deadline, and
+  std::atomic<std::uint64_t> thread_wakes{0};   // how many of these sleeps have ended
 };
 
 extern constinit scheduler the_scheduler;
