@@ -1,6 +1,6 @@
 // blocks.hpp: 128-byte blocks for the small states that goroutines share (futures, channels), from
-// a cache per processor. They come from operator new, a few at a time, and go back to it when a
-// processor has too many, so nothing has to be shared between processors.
+// a cache per processor. The cache gets them from operator new, a few at a time, and gives them
+// back when it has too many. So processors need not share blocks.
 #pragma once
 
 #include "base/sanitizer.hpp"
@@ -25,8 +25,8 @@ class block_cache {
     return b;
   }
 
-  // Returns: false if there are enough; the caller keeps it. Sanitizers should see every block come
-  // and go.
+  // Returns: false if the cache has enough blocks; the caller keeps this one. Under a sanitizer no
+  // block is kept, so that the sanitizer sees each of them come and go.
   bool put(void* memory) noexcept {
     if (size_ >= most || base::sanitizer::is_watched()) return false;
     block* const b = static_cast<block*>(memory);

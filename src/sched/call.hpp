@@ -22,7 +22,7 @@ class short_call {
   // The machine stays the same: nothing in such a call enters the runtime.
   void step() noexcept {
     if (m_ == nullptr) return;
-    // relaxed: the monitor takes it as a hint; the seat decides.
+    // relaxed: the monitor reads it as a hint; the seat decides.
     m_->calls.store(m_->calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 

@@ -1,5 +1,5 @@
 // choice.hpp: every choice that the scheduler leaves to chance goes through here, so that a test
-// can make it and make it again.
+// can make it and repeat it.
 #pragma once
 
 #include "sched/processor.hpp"
@@ -9,9 +9,9 @@
 namespace weft::sched {
 
 enum class choice : std::uint8_t {
-  victim,      // whom to steal from first
-  stride,      // in which order to go on from there
-  ready_case,  // of a select, which of those that are ready
+  victim,      // the processor to steal from first
+  stride,      // the order in which to go on from there
+  ready_case,  // the case of a select, if several are ready
 };
 
 // Returns: a number below `n`. Requires: n > 0; the caller holds `p`.

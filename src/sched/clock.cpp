@@ -1,5 +1,5 @@
-// clock.cpp: the time that a goroutine sees, and sleeping: the machine's clock, or its
-// simulation's.
+// clock.cpp: the time that a goroutine sees, and sleeping: by the machine's clock, or by that of
+// the goroutine's simulation.
 #include <weft/go.hpp>
 
 #include "base/clock.hpp"

@@ -1,5 +1,5 @@
-// counters.hpp: how often processors changed hands, and why. All of it is off the fast paths, so
-// plain shared counters do.
+// counters.hpp: how often processors changed hands, and why. All counting is off the fast paths, so
+// plain shared counters are good enough.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@ namespace weft::sched {
 
 struct counter {
   std::atomic<std::uint64_t> value{0};
-  // relaxed: counts, and orders nothing.
+  // relaxed: only counts, and orders nothing.
   void add() noexcept { value.fetch_add(1, std::memory_order_relaxed); }
   std::uint64_t get() const noexcept { return value.load(std::memory_order_relaxed); }
 };
@@ -27,29 +27,29 @@ struct counters {
   counter detach_resize;   // max_procs shrank
   counter detach_failed;   // the machine was inside the runtime, or had moved on
 
-  // A processor is borrowed for what a timer or an event woke.
+  // A processor is borrowed for goroutines that a timer or an event woke.
   counter loan_made;      // with a membarrier
-  counter loan_repeated;  // from a machine that had got it back and not noticed: without
+  counter loan_repeated;  // without one, from a machine that had not noticed that it had it back
   counter loan_returned;
 
   // Hogs.
   counter preempt_armed;     // a CPU timer was set
-  counter preempt_stale;     // it went off when there was no reason any more
-  counter preempt_deferred;  // or at a bad moment
-  counter preempt_refused;   // or with too many paused already
-  counter yield_asked;       // the word was left for a machine that enters often
-  counter yield_done;        // and seen
+  counter preempt_stale;     // the timer went off when there was no reason any more
+  counter preempt_deferred;  // the timer went off inside the runtime, or under one of its locks
+  counter preempt_refused;   // the timer went off when no thread could go on with the processor
+  counter yield_asked;       // a plea was left on the seat of a machine that enters often
+  counter yield_done;        // a machine saw the plea, and yielded
   counter pause_hog;         // paused, and passed its processor on
-  counter pause_unattached;  // paused, having lost its processor before
+  counter pause_unattached;  // paused, after it had lost its processor
   counter resume;            // a paused goroutine got its turn
 
   // A goroutine comes back to the runtime and has lost its processor.
-  counter return_loan;    // it had been given back meanwhile
-  counter return_same;    // got its old one
-  counter return_other;   // got another idle one
-  counter return_queued;  // waits in the global queue
+  counter return_loan;    // the processor had come back from a loan meanwhile
+  counter return_same;    // the goroutine got its old processor
+  counter return_other;   // the goroutine got another idle processor
+  counter return_queued;  // the goroutine waits in the global queue
 
-  counter idle_overlooked;  // a goroutine kept waiting beside an idle processor (idle_watch.hpp)
+  counter idle_overlooked;  // a goroutine waited beside an idle processor (idle_watch.hpp)
   counter monitor_rounds;
   counter stall_reports;
 };

@@ -1,4 +1,4 @@
-// enter.cpp: what an entry does that has found something on the seat's word: seat.hpp has the
+// enter.cpp: what an entry does that finds a word other than `free` on its seat. seat.hpp has the
 // table.
 #include "sched/enter.hpp"
 
@@ -49,7 +49,7 @@ machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
           m->task = errand::wait_bound;
           m->errand_goroutine = g;
         }
-        // turn_until_ns: written under the lock, which acquire() has had since.
+        // turn_until_ns was written under the lock, which acquire() has held since.
         const bool yields = has_waited != nullptr;
         const bool had_turn = yields || base::now_ns() >= m->turn_until_ns;
         inject(had_turn ? global_queue::from::shared : global_queue::from::woken, g);
@@ -60,7 +60,7 @@ machine* enter_slow(machine* m, entry then, bool* has_waited) noexcept {
       case seat::stopped:
         stop_here();
       case seat::pending:
-        break;  // settle() has waited it out
+        break;  // settle() has waited for the claimer
     }
   }
 }

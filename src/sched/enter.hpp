@@ -10,8 +10,8 @@
 
 namespace weft::sched {
 
-// Marks a stretch outside the runtime in which the caller holds one of its locks, so that nobody
-// stops or pauses it there.
+// Marks a stretch outside the runtime in which the caller holds one of the runtime's locks. No
+// handler stops or pauses the thread there.
 class lock_outside {
  public:
   lock_outside() noexcept : m_(this_machine()) { add(1); }
@@ -33,11 +33,12 @@ class lock_outside {
 };
 
 // Enters the runtime. Requires: the caller is a goroutine. May park, if the processor was taken.
-// What the caller is about to do decides about a plea to yield on its seat: it yields; it is going
-// to ready others, which must not wait for its next turn, and yields another time; it parks, which
-// will do.
+// If there is a plea to yield on the seat, the answer depends on what the caller is about to do:
+//   any      yields
+//   readies  yields another time, because the goroutines that it readies must not wait for its turn
+//   parks    need not yield, because parking lets others run
 enum class entry : std::uint8_t { any, readies, parks };
-// Who passes `has_waited` yields; it is set if that meant to wait for a processor.
+// `has_waited` is passed by callers that yield; it is set if the entry waited for a processor.
 [[nodiscard]] machine* enter_slow(machine* m, entry then = entry::any,
                                   bool* has_waited = nullptr) noexcept;
 [[gnu::always_inline, nodiscard]] inline machine* enter(machine* m) noexcept {
@@ -52,13 +53,13 @@ enum class entry : std::uint8_t { any, readies, parks };
   return m->seat.enter() ? m : enter_slow(m, entry::parks);
 }
 [[nodiscard]] inline machine* enter() noexcept { return enter(this_machine()); }
-// A thread that is about to enter and is inside already runs a signal handler. Not looked at on the
-// hottest paths.
+// Dies if the thread is inside already: then a signal handler is about to enter the runtime that it
+// has interrupted. Not called on the hottest paths.
 inline void expect_outside(const machine* m) noexcept {
   if (m->seat.inside_hint() || m->g == nullptr) [[unlikely]]
     die_in_handler();
 }
-// Leaves it. Nothing of the runtime may be touched after this.
+// Leaves the runtime. Nothing of the runtime may be touched after this.
 [[gnu::always_inline]] inline void leave(machine* m) noexcept { m->seat.leave(); }
 
 }  // namespace weft::sched

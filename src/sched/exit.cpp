@@ -1,29 +1,30 @@
 // exit.cpp: what still runs while the process exits.
 //
-// Once the machines have stopped (stop.cpp), static objects are destroyed, and their destructors
-// and the exit handlers may use weft like any other code: start goroutines, wait for them, sleep.
-// One thread is left to do all that, the one that called exit. It has a machine and a processor of
-// its own:
+// Once the machines have stopped (stop.cpp), static objects are destroyed. Their destructors and
+// the exit handlers may use weft like any other code: start goroutines, wait for them, sleep. One
+// thread is left to do all that, the one that called exit. It has a machine and a processor of its
+// own:
 //
-//   exit was called in a goroutine  it keeps the machine it is on. When the goroutine waits, the
-//                                   machine runs others, as ever.
+//   exit was called in a goroutine  the goroutine stays on its machine. When it waits, the machine
+//                                   runs others, as always.
 //   exit was called by a thread     the thread is adopted. While it waits in weft it is a machine:
 //                                   it runs goroutines until one of them, a timer or another
 //                                   thread has made it ready. Meanwhile its record is of the mode
 //                                   `paused`: the machine that picks it returns to the thread.
 //
-// E1  A goroutine that was there before the stop never runs again: its mode is `stopped`. It is
-//     not queued any more; one that was in a queue already is dropped when it is picked. So are
-//     functions that timers were to call (time/timer.cpp).
-//     An exception: one that blocked in a system call which was not announced goes on when that
-//     returns, until it next enters the runtime (stop.cpp).
+// E1  A goroutine that was there before the stop never runs again: its mode is `stopped`. It is not
+//     queued any more; if it was in a queue already, it is dropped when it is picked. The same goes
+//     for functions that timers were to call (time/timer.cpp).
+//     An exception: a goroutine that blocked in a system call which was not announced goes on when
+//     the call returns, until it next enters the runtime (stop.cpp).
 // E2  If nothing is left that could end the wait of the exiting thread, the wait is given up: exit
 //     is called once more, which goes on with the handlers and destructors that remain. What could
-//     end it is known, but for plain threads, which might do so some time: they get
+//     end the wait is known, except that plain threads might do so at any time: they get
 //     `foreign_wait_ns`.
 //
-// exit() inside an exit handler is not in the standard, but glibc takes each handler from the list
-// before it calls it. The destructor that waited does not end, and its record stays `stopped`.
+// To call exit() inside an exit handler is not in the standard, but glibc takes each handler from
+// the list before it calls it. The destructor that waited does not end, and the record of its
+// goroutine or thread stays `stopped`.
 #include "sched/exit.hpp"
 
 #include "base/clock.hpp"
@@ -59,9 +60,9 @@ constexpr std::int64_t nap_min_ns = 50'000;
 constexpr std::int64_t nap_max_ns = 2'000'000;
 
 int exit_status = 0;
-goroutine* exiting_goroutine = nullptr;  // or the record of the exiting thread
+goroutine* exiting_goroutine = nullptr;  // the goroutine that exits, or the thread's record
 
-// From now on the thread, a plain one, runs goroutines on `m` while it waits.
+// From now on the calling thread, a plain one, runs goroutines on `m` while it waits.
 void bind_thread(machine* m) noexcept {
   goroutine* self = this_thread_record();
   if (self->how == mode::stopped) self = renew_thread_record();
@@ -70,8 +71,8 @@ void bind_thread(machine* m) noexcept {
   exiting_goroutine = self;
 }
 
-// Returns: a processor that no machine uses any more. A machine that has just woken up has still to
-// notice that it is to stop.
+// Returns: a processor that no machine uses any more. Waits, because a machine that has just woken
+// up may not have noticed yet that it is to stop.
 processor* find_processor() noexcept {
   for (std::uint32_t i = 0;; i = (i + 1) % sched.procs_made.load(std::memory_order_relaxed)) {
     processor* const p = sched.processors[i].load(std::memory_order_relaxed);
@@ -97,7 +98,7 @@ void take_processor(machine* m) noexcept {
   leave(m);
 }
 
-// Not instrumented: who wrote it last was stopped where it was.
+// Not instrumented: the goroutine that wrote `how` last was stopped in the middle of anything.
 WEFT_NO_TSAN void forget(goroutine& g) noexcept {
   const state s = g.get_status();
   if (s != state::unused) g.how = mode::stopped;
@@ -127,7 +128,7 @@ bool could_go_on() noexcept {
        << detail::to_string(exiting_goroutine->reason.load(std::memory_order_relaxed))
        << ") that only goroutines which the exit has stopped could have ended; going on without it";
   base::warn(line.view());
-  // It is still in the queue of what it waited for: what comes too late must not wake it.
+  // The record is still in the queue of what it waited for. A late wake-up must not wake it.
   exiting_goroutine->how = mode::stopped;
   *m->eh = {};
   leave(m);
@@ -136,7 +137,7 @@ bool could_go_on() noexcept {
   std::exit(exit_status);
 }
 
-// Until `until_ns`, or an event.
+// Sleeps until `until_ns`, or until an event.
 void nap(processor& p, std::int64_t until_ns) noexcept {
   if (the_poller.try_attend()) {
     goroutine_list found;
@@ -164,21 +165,21 @@ void begin_exit(machine* self, int status) noexcept {
   exit_status = status;
   forget_goroutines(self != nullptr ? self->g : nullptr);
   machine* const m = self != nullptr ? self : adopt_thread();
-  if (m == nullptr) return;                           // no memory: destructors had better not wait
+  if (m == nullptr) return;                           // no memory; destructors must not wait then
   m->holds_lock.store(1, std::memory_order_relaxed);  // never paused
   sched.exiting.store(m, std::memory_order_relaxed);
   take_processor(m);
   sched.procs.store(1, std::memory_order_relaxed);
-  (void)sched.idle.try_search(processors_max);  // for good: so no machine is woken for new work
+  (void)sched.idle.try_search(processors_max);  // never ended, so that new work wakes no machine
   if (self != nullptr) {
     exiting_goroutine = self->g;
-    // All that runs runs on this thread.
+    // All goroutines run on this thread now, so it need not be bound.
     if (self->g->how == mode::bound) self->g->how = mode::parked;
     self->locks = 0;
     return;
   }
   alignas(base::signal_stack) static std::byte alternate[sizeof(base::signal_stack)];
-  ::new (alternate) base::signal_stack;  // for good: goroutines may overflow here, too
+  ::new (alternate) base::signal_stack;  // never destroyed: goroutines may overflow here, too
   bind_thread(m);
 }
 
@@ -199,7 +200,7 @@ goroutine* find_at_exit(machine* m) noexcept {
     run_timers(now);
     if (goroutine* const g = pick(p)) return g;
     if (!could_go_on() && (now - begin >= foreign_wait_ns || !has_foreign_threads())) {
-      // A thread that has ended since may have made something ready before.
+      // A thread that has ended since then may have readied a goroutine before.
       if (goroutine* const g = pick(p)) return g;
       give_up(m);
     }

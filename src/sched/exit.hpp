@@ -6,18 +6,18 @@ namespace weft::sched {
 struct goroutine;
 struct machine;
 
-// All but `self`, the caller's machine, or null, have stopped: from now on goroutines run on the
-// calling thread while it waits.
+// From now on goroutines run on the calling thread while it waits. Requires: all machines but
+// `self` have stopped. `self` is the caller's machine, or null.
 void begin_exit(machine* self, int status) noexcept;
-// Whether it is the one that goes on.
+// Whether `m` is the machine that goes on.
 bool is_exiting(const machine* m) noexcept;
-// Whether the process exits, and the caller is not one of the goroutines that are stopped then:
-// those may still run while they are about to be.
+// Whether the process exits and the caller may use weft: not if the caller is a goroutine that the
+// exit stops, and that still runs because it is only about to be stopped.
 bool runs_at_exit() noexcept;
-// Waits until there is a goroutine to run, on the exiting machine, inside. Does not return if there
-// will be none.
+// Waits until there is a goroutine to run, on the exiting machine, inside. Does not return if no
+// goroutine can become ready.
 goroutine* find_at_exit(machine* m) noexcept;
-// Lets goroutines run first, if the caller is the exiting thread. Returns: false if it is not.
+// If the caller is the exiting thread, lets goroutines run first. Returns: false if it is not.
 bool yield_at_exit() noexcept;
 
 }  // namespace weft::sched

@@ -7,7 +7,8 @@ namespace weft::sched {
 namespace {
 
 goroutine_extra* make_extra(goroutine* g) {
-  goroutine_extra* extra = g->extra.load(std::memory_order_relaxed);  // itself or its starter
+  // relaxed: only the goroutine itself or its starter writes it.
+  goroutine_extra* extra = g->extra.load(std::memory_order_relaxed);
   if (extra == nullptr) {
     extra = new goroutine_extra;
     g->extra.store(extra, std::memory_order_release);  // [G1]
@@ -30,7 +31,8 @@ void set_name(goroutine* g, std::string_view name, const std::source_location& w
 }
 
 void destroy_extra(goroutine* g) {
-  goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);  // itself only
+  // relaxed: only the goroutine itself writes it.
+  goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);
   while (extra->locals != nullptr) {
     const std::unique_ptr<local_value> last(extra->locals);
     extra->locals = last->next;
@@ -42,7 +44,8 @@ void destroy_extra(goroutine* g) {
 }
 
 void* find_local(const goroutine* g, std::uint64_t key) noexcept {
-  const goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);  // itself only
+  // relaxed: only the goroutine itself writes it.
+  const goroutine_extra* const extra = g->extra.load(std::memory_order_relaxed);
   if (extra == nullptr) return nullptr;
   for (const local_value* v = extra->locals; v != nullptr; v = v->next) {
     if (v->key == key) return v->value;

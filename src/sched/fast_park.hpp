@@ -1,5 +1,5 @@
-// fast_park.hpp: park and ready, inlined, for primitives whose operations are a few nanoseconds
-// long. Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
+// fast_park.hpp: park and ready, inlined, for primitives whose operations take a few nanoseconds.
+// Otherwise the same as in weft/detail/park.hpp, for callers that are inside the runtime on a
 // machine.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace weft::sched {
 
-// Makes a goroutine runnable, to run next here; or wakes the thread it stands for.
+// Makes `g` runnable, to run next on this machine. If `g` stands for a plain thread, wakes that.
 [[gnu::always_inline]] inline void ready_on(machine* m, goroutine* g) noexcept {
   if (g->how >= mode::thread) [[unlikely]] {
     wake_thread(g);
@@ -26,18 +26,18 @@ namespace weft::sched {
   work_made(m);
 }
 
-// Marks the goroutine that runs here as waiting. Returns: it.
+// Marks the goroutine that runs here as waiting. Returns: that goroutine.
 [[gnu::always_inline]] inline goroutine* prepare_park_on(machine* m,
                                                          detail::wait_reason reason) noexcept {
   goroutine* const g = m->g;
   g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
   g->set_status(state::waiting);
-  // relaxed: whoever finds the goroutine does so through the primitive's lock.
+  // relaxed: a waker finds the goroutine through the primitive's lock.
   g->context.busy.store(1, std::memory_order_relaxed);
   return g;
 }
 
-// Parks, and leaves the runtime when it goes on.
+// Parks; leaves the runtime after the goroutine has been resumed.
 [[gnu::always_inline]] inline void park_on(machine* m) noexcept {
   suspend(m, m->g);
   leave(this_machine());

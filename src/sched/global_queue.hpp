@@ -1,16 +1,17 @@
 // global_queue.hpp: goroutines that belong to no processor yet.
 //
-// Three queues, first in first out, under one lock; order.hpp says who takes from them when:
-//   woken     what the world woke where no processor was at hand: an event that the monitor found,
-//             a plain thread that sent to a channel, a call that has returned. Somebody is woken
-//             for each.
-//   shared    goroutines whose turn may be had on any processor: those that have had a long turn,
-//             hogs, those started by plain threads. A hog that was paused sits on its thread
-//             meanwhile (mode paused), the others are parked.
+// Three queues, first in first out, under one lock; order.hpp says which processor takes from them
+// when:
+//   woken     goroutines that the world woke where no processor was at hand: by an event that the
+//             monitor found, a plain thread that sent to a channel, a call that has returned. For
+//             each a machine is woken.
+//   shared    goroutines that may have their turn on any processor: those that have had a long
+//             turn, hogs, those started by plain threads. A hog that was paused sits on its thread
+//             meanwhile (mode paused); the others are parked.
 //   overflow  what did not fit into a processor's run queue, in batches. The processor that pushed
-//             it takes it back when it has nothing else; others help themselves only when it has
-//             been lying for a while, because moving short work to another core costs more than
-//             running it.
+//             a batch takes it back when it has nothing else. Others help themselves only when the
+//             batch has been there for a while, because moving short work to another core costs
+//             more than running it.
 //
 // Memory order:
 //   The counts and ages are hints for looking without the lock. The counts of woken and shared are
@@ -33,7 +34,7 @@ class global_queue {
  public:
   enum class from : std::uint8_t { woken, shared, overflow };
 
-  // All of these keep the goroutines' ages (since_ns).
+  // Both keep the goroutines' ages (since_ns).
   void push(from which, goroutine* g) noexcept {
     const std::lock_guard hold(lock_);
     queue& q = of(which);
@@ -47,7 +48,7 @@ class global_queue {
     q.count_locked();
   }
 
-  // Puts those before all others that share.
+  // Puts `batch` before all others in `shared`.
   void push_older(goroutine_list& batch) noexcept {
     const std::lock_guard hold(lock_);
     batch.append(shared_.list);
@@ -78,14 +79,14 @@ class global_queue {
     return take(which, 1, one) != 0 ? one.pop_front() : nullptr;
   }
 
-  // Whether the first of those that share has a thread of its own, which waits for it.
+  // Whether the first goroutine in `shared` has a thread of its own, which waits for it.
   bool first_has_own_thread() noexcept {
     const std::lock_guard hold(lock_);
     return !shared_.list.empty() && has_own_thread(shared_.list.front());
   }
 
-  // Takes the first goroutine that has its thread waiting for it (paused, or bound). Returns: null
-  // if there is none. Slow.
+  // Takes the first goroutine whose own thread waits for it (paused, or bound). Returns: null if
+  // there is none. Slow.
   goroutine* take_with_own_thread() noexcept {
     if (goroutine* const g = take_first(from::shared, has_own_thread)) return g;
     return take_first(from::woken, has_own_thread);
@@ -113,11 +114,11 @@ class global_queue {
   std::size_t size_hint() const noexcept {
     return size_hint(from::woken) + size_hint(from::shared) + size_hint(from::overflow);
   }
-  // Since when the first one waits; `never` if there is none.
+  // Since when the first goroutine waits; `never` if there is none.
   std::int64_t since_hint(from which) const noexcept {
     return of(which).since_ns.load(std::memory_order_relaxed);
   }
-  // How many have ever been taken; it tells how old the first one is.
+  // How many have ever been taken: it shows whether the first one is still the same.
   std::uint64_t taken_hint(from which) const noexcept {
     return of(which).taken.load(std::memory_order_relaxed);
   }

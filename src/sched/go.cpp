@@ -66,12 +66,12 @@ void return_record(goroutine* g) noexcept {
   here.leave();
 }
 
-// What was main() is often used to more than a goroutine has: as much as the kernel gives a
-// process.
+// Code that was in main() is often used to more stack than a goroutine has, so it gets as much as
+// the kernel gives a process.
 constexpr std::size_t main_stack_bytes = std::size_t{8} << 20;
 
-// A goroutine of its own stack size gets the stack at once, so that a lack of memory is known to
-// whoever asked for it.
+// Gives the goroutine a stack of its own size at once, so that the caller is told if there is no
+// memory for it.
 void place(goroutine* g, std::size_t bytes) {
   if (bytes > stack::reserve_max) {
     throw std::system_error(
@@ -90,7 +90,7 @@ void place(goroutine* g, std::size_t bytes) {
   g->how = mode::placed;
 }
 
-// While goroutines wait for memory for their stacks, nobody starts more of them.
+// Throws while goroutines wait for memory for their stacks: no more of them are started then.
 void check_shortage() {
   if (!the_scheduler.stack_shortage.load(std::memory_order_relaxed)) [[likely]]
     return;
@@ -221,7 +221,7 @@ __attribute__((no_sanitize("undefined"))) void call_capturing(void (*call)(void*
   try {
     call(argument);
   } catch (const abi::__forced_unwind&) {
-    throw;  // this_goroutine::exit, on its way out
+    throw;  // this_goroutine::exit unwinds the stack
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -234,7 +234,7 @@ std::exception_ptr make_broken_promise() {
 }
 
 void run_main(void (*call)(void*), void* argument) {
-  // A destructor does not know who called exit.
+  // The exiting machine may call run(), because a destructor does not know which thread exits.
   const machine* const m = sched::this_machine();
   if ((m != nullptr && !sched::is_exiting(m)) || sched::this_simulation() != nullptr) {
     throw std::logic_error("weft::run was called in a goroutine");
@@ -264,12 +264,12 @@ void run_main(void (*call)(void*), void* argument) {
   try {
     place(g, std::max(main_stack_bytes, base::env().stack_bytes));
   } catch (...) {
-    // Memory is short: then it has no more than the others.
+    // Memory is short, so main gets no more stack than others do.
   }
   using task_type = task<main_task>;
   ::new (task_storage(g)) task_type(main_task{&c});
   commit(g, &invoke_in_place<task_type>, __builtin_return_address(0));
-  // From here on nobody but goroutines carries the program on.
+  // From here on only goroutines carry the program on: deadlock.cpp relies on that.
   sched::the_scheduler.runs.fetch_add(1, std::memory_order_relaxed);
   c.done.wait(wait_reason::run);
   sched::the_scheduler.runs.fetch_sub(1, std::memory_order_relaxed);

@@ -1,6 +1,5 @@
-// inside.hpp: entering and leaving the runtime, inlined, for primitives whose fast paths are a few
-// nanoseconds long. Otherwise the same as enter_runtime() and leave_runtime() of
-// weft/detail/park.hpp.
+// inside.hpp: entering and leaving the runtime, inlined, for primitives whose fast paths take a few
+// nanoseconds. Otherwise the same as enter_runtime() and leave_runtime() of weft/detail/park.hpp.
 #pragma once
 
 #include "sched/enter.hpp"
@@ -11,7 +10,7 @@ class inside {
  public:
   [[gnu::always_inline]] inside() noexcept : m_(this_machine()) {
     if (m_ == nullptr) return;
-    expect_outside(m_);  // or the locks within are waited for by who holds them
+    expect_outside(m_);  // a handler could wait for a lock that its own thread holds inside
     m_ = enter(m_);
   }
   inside(const inside&) = delete;
@@ -19,7 +18,7 @@ class inside {
 
   machine* here() const noexcept { return m_; }
 
-  // Once, unless the caller parks, which leaves too.
+  // To be called once, unless the caller parks; parking leaves, too.
   [[gnu::always_inline]] void leave() noexcept {
     if (m_ != nullptr) sched::leave(m_);
   }

@@ -1,5 +1,5 @@
 // lane.hpp: a queue of any length that belongs to one processor, first in, first out. Goroutines
-// are linked through their own records; the counts are for those who look from outside.
+// are linked through their own records; the counts are for threads that look from outside.
 //
 // Guarded by the processor's seat (seat.hpp), like the run queues.
 #pragma once
@@ -19,7 +19,7 @@ class lane {
     std::uint64_t front, back;
     std::uint64_t size() const noexcept { return back > front ? back - front : 0; }
   };
-  // relaxed: hints; the owner's stores order the pushes, see below.
+  // relaxed: hints; the owner's stores below order the pushes.
   look look_hint() const noexcept {
     return {front_.load(std::memory_order_relaxed), back_.load(std::memory_order_relaxed)};
   }
@@ -30,12 +30,12 @@ class lane {
 
   [[gnu::noinline]] void push_back(goroutine* g) noexcept {
     list_.push_back(g);
-    // hot_store: a store of [W1] (idle_state.hpp), made visible before the producer looks whether
-    // anybody listens.
+    // hot_store: a store of [W1] (idle_state.hpp). It is made visible before the producer looks
+    // whether a processor listens.
     back_.store(back_.load(std::memory_order_relaxed) + 1, base::hot_store_order);
   }
 
-  // Not inlined: a pick that finds the lane empty, as nearly all do, costs two instructions only.
+  // Not inlined: a pick that finds the lane empty, as nearly all do, then costs two instructions.
   [[gnu::noinline]] goroutine* pop_front() noexcept {
     goroutine* const g = list_.pop_front();
     if (g != nullptr) {

@@ -1,5 +1,6 @@
-// linked_list.hpp: a list of records that are linked through a member of theirs, so that a record
-// can be taken out of the middle and nothing is allocated. Guarded by whatever guards its owner.
+// linked_list.hpp: a list of records that are linked through a member of their own. So a record can
+// be taken out of the middle, and nothing is allocated. Guarded by whatever guards the list's
+// owner.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ class linked_list {
     --size_;
   }
 
-  // Returns: null if there is none.
+  // Returns: null if the list is empty.
   T* pop_front() noexcept {
     T* const t = head_;
     if (t != nullptr) remove(t);

@@ -1,7 +1,7 @@
 // machine_thread.cpp: the life of a machine's thread.
 //
 // A machine's thread runs machine_main on its own stack: it looks for a goroutine, switches to it,
-// and comes back when goroutines have nothing more to run here or left it an errand.
+// and comes back when there is nothing more to run here, or a goroutine has left it an errand.
 #include "sched/machine_thread.hpp"
 
 #include "base/check.hpp"
@@ -51,9 +51,9 @@ std::size_t thread_stack_bytes() noexcept {
   return base::sanitizer::is_watched() ? 1 << 20 : 128 << 10;
 }
 
-constexpr int stackless_most = 100;  // goroutines to look at for one that has a stack
+constexpr int stackless_most = 100;  // how many goroutines to try, to find one that has a stack
 
-sigset_t machine_signals;  // the signal mask of whoever started the runtime
+sigset_t machine_signals;  // the signal mask of the thread that started the runtime
 
 void note_thread(machine* m) noexcept {
   m->errno_address = &errno;
@@ -73,8 +73,8 @@ void note_thread(machine* m) noexcept {
 #endif
 }
 
-// The goroutine bound to this machine waits. Sleeps until whoever picks it grants a processor: one
-// token for each grant, consumed here and nowhere else (or in preempt.cpp).
+// Sleeps while the goroutine bound to this machine waits, until the machine that picks it grants a
+// processor. There is one token for each grant, consumed here and nowhere else (or in preempt.cpp).
 goroutine* wait_bound(machine* m) noexcept {
   the_counters.handoff_bound.add();
   if (m->p != nullptr) ownership::pass_on_own(m);
@@ -84,7 +84,7 @@ goroutine* wait_bound(machine* m) noexcept {
   return g;
 }
 
-// Whether any goroutine has a stack, which it will give back some day.
+// Whether any goroutine has a stack. It will give that back some day.
 bool somebody_has_a_stack() noexcept {
   bool found = false;
   sched.records.for_each([&](const goroutine& g) {
@@ -108,7 +108,7 @@ void await_stack(machine* m, goroutine* g) noexcept {
     if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
     m->short_since_ns = now;
   }
-  // To the end of the line, and so does each other that needs a stack, too.
+  // It goes to the end of the line; so does each other goroutine found that needs a stack, too.
   for (int turn = 0; g != nullptr; ++turn) {
     g->since_ns = now;
     sched.global.push(global_queue::from::shared, g);
@@ -156,7 +156,8 @@ goroutine* find_work(machine* m) noexcept {
       continue;
     } else {
       g = pick(*m->p);
-      // relaxed: only this machine can give it back.
+      // relaxed: no loan begins while this machine holds p; return_own() looks again under the
+      // lock.
       if (g == nullptr && m->p->lender.load(std::memory_order_relaxed) != nullptr &&
           ownership::return_own(m)) {
         continue;
@@ -238,11 +239,11 @@ void run_machine(machine* m) noexcept {
   }
 }
 
-// A new thread takes the seat, and a processor if one still waits for a thread.
+// Takes the seat for a new thread, and a processor if one still waits for a thread.
 void sit_down(machine* m) noexcept {
-  m->is_asleep.store(false, std::memory_order_release);  // until now it was not there
+  m->is_asleep.store(false, std::memory_order_release);  // set until now: there was no thread
   if (!m->seat.enter()) {
-    // The seat of a thread that has ended may still have a thief's question or a plea on it.
+    // The seat may still have a question or a plea on it, meant for a thread that has ended.
     while (m->seat.settle() != seat::free) {
       if (sched.stopping.load(std::memory_order_relaxed)) stop_here();
       m->seat.reclaim();
@@ -279,7 +280,7 @@ void* machine_main(void* argument) {
 
 int start_thread(const char* name, void* (*main)(void*), void* argument,
                  std::size_t stack_bytes) noexcept {
-  // The new thread begins with every signal blocked and opens up when it is ready for them.
+  // The new thread begins with every signal blocked, and unblocks them when it is ready.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -318,7 +319,7 @@ machine* adopt_thread() noexcept {
   --sched.threads_coming;
   sched.lock.unlock();
   m->is_asleep.store(false, std::memory_order_release);
-  m->seat.stay_open();  // it may be of a thread that has ended, and stopped like all others
+  m->seat.stay_open();  // the record may be of a thread that has ended; its seat was stopped, too
   note_thread(m);
   return m;
 }

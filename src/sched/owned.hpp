@@ -1,4 +1,4 @@
-// owned.hpp: fields that everybody reads and nobody but class ownership (ownership.hpp) writes.
+// owned.hpp: fields that only class ownership (ownership.hpp) writes, and that others may read.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@ namespace weft::sched {
 
 class ownership;
 
-// A plain pointer. Who may read it is said where it stands.
+// A plain pointer. The comment at the field says who may read it.
 template <class T>
 class owned_pointer {
  public:
@@ -20,7 +20,7 @@ class owned_pointer {
   T* value_ = nullptr;
 };
 
-// A word that others look at, too.
+// A word that other threads read, too.
 template <class T>
 class owned_atomic {
  public:

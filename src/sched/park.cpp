@@ -1,4 +1,4 @@
-// park.cpp: the seam between primitives and scheduler; the contract is weft/detail/park.hpp.
+// park.cpp: the seam between primitives and scheduler; weft/detail/park.hpp has the contract.
 #include <weft/detail/park.hpp>
 
 #include "base/check.hpp"
@@ -26,7 +26,7 @@ using sched::machine;
 using sched::mode;
 using sched::state;
 
-// A goroutine's sleep with a deadline: lives on its stack, disarmed before that goes.
+// The timer of a goroutine that sleeps until a deadline: on its stack, disarmed before it goes on.
 struct alarm : sched::timer {
   goroutine* who = nullptr;
   bool (*give_up)(void*) = nullptr;
@@ -42,7 +42,7 @@ struct alarm : sched::timer {
 // Runs under the heap's lock on some machine.
 void ring_alarm(sched::timer* t) noexcept {
   alarm* const a = static_cast<alarm*>(t);
-  if (a->who->how == mode::stopped) return;  // what it waits for may be gone
+  if (a->who->how == mode::stopped) return;  // the object that it waits for may be gone
   if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;
   a->gave_up = true;
   machine* const m = sched::this_machine();
@@ -141,7 +141,7 @@ void cancel_park() noexcept {
     if (sched::simulation* const s = sched::this_simulation()) s->cancel_park();
     return;
   }
-  m->g->context.busy.store(0, std::memory_order_relaxed);  // nobody has found it
+  m->g->context.busy.store(0, std::memory_order_relaxed);  // no waker has found it
   m->g->set_status(state::running);
   sched::leave(m);
 }
@@ -163,7 +163,7 @@ bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument
   if (g->how == mode::thread) {
     if (sched::park_thread_until(g, deadline_ns)) return true;
     if (give_up == nullptr || give_up(argument)) return false;
-    sched::park_thread(g);  // a waker has it already; its token is on the way
+    sched::park_thread(g);  // a waker has found it already; the token is on the way
     return true;
   }
   alarm a;
@@ -203,7 +203,7 @@ void ready(goroutine* g) noexcept {
 void ready_inside(goroutine* g) noexcept {
   machine* const m = sched::this_machine();
   if (m == nullptr || g->how >= mode::thread) {
-    ready(g);  // neither touches a processor
+    ready(g);  // needs no processor in either case
   } else {
     sched::ready_on(m, g);
   }
@@ -255,8 +255,8 @@ void observe_slow(touch how, const void* object, const char* what) noexcept {
   if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object, what);
 }
 
-// Go's rule: the holder can be running at the same time only if there is another processor and not
-// all others are idle; and it does not pay if this processor has something else to do meanwhile.
+// Go's rule. The holder of the lock can be running only if there is another processor and not all
+// others are idle. And to spin does not pay if this processor has something else to run meanwhile.
 bool spin(int turn) noexcept {
   constexpr int turns = 4;
   constexpr int pauses = 10;

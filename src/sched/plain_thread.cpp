@@ -1,5 +1,6 @@
-// plain_thread.cpp: plain threads in the place of goroutines. A thread that blocks in one of weft's
-// primitives has a record too, which sits in wait queues like any other; to ready it is to wake it.
+// plain_thread.cpp: plain threads that wait like goroutines. A thread that blocks in one of weft's
+// primitives has a record, too, which sits in wait queues like any other. To ready the record means
+// to wake the thread.
 #include "sched/plain_thread.hpp"
 
 #include "base/check.hpp"
@@ -27,7 +28,7 @@ thread_record* record_of(goroutine* g) noexcept {
   return static_cast<thread_record*>(g);
 }
 
-// A thread that sleeps lies down for another time only in a signal handler.
+// Marks that a thread sleeps. If it is about to sleep again meanwhile, that is in a signal handler.
 class sleep_mark {
  public:
   explicit sleep_mark(goroutine* g) noexcept : record_(*record_of(g)) {
@@ -57,7 +58,7 @@ goroutine* this_thread_record() noexcept {
 }
 
 goroutine* renew_thread_record() noexcept {
-  return this_record = new thread_record;  // for good: the process exits
+  return this_record = new thread_record;  // never freed: the process exits
 }
 
 constinit thread_local simulation* current_simulation = nullptr;
@@ -75,10 +76,10 @@ void wake_thread(goroutine* g) noexcept {
   }
 }
 
-// A thread is counted as asleep later, and as awake earlier, than it is: while its waker is about
-// to count, that one runs itself.
+// A thread is counted as asleep later than it is, and as awake earlier: its waker counts, and runs
+// while it is about to count.
 void park_thread(goroutine* g) noexcept {
-  if (g->how == mode::paused) return run_until_ready(g);  // it ends the process
+  if (g->how == mode::paused) return run_until_ready(g);  // this thread ends the process
   const sleep_mark mark(g);
   record_of(g)->sleep.wait([] {
     the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);

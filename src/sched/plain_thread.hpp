@@ -1,4 +1,4 @@
-// plain_thread.hpp: plain threads in the place of goroutines.
+// plain_thread.hpp: plain threads that wait like goroutines; plain_thread.cpp has the essay.
 #pragma once
 
 #include "sched/goroutine.hpp"
@@ -9,7 +9,7 @@ namespace weft::sched {
 
 // The record that stands for the calling plain thread.
 goroutine* this_thread_record() noexcept;
-// Another one from now on: the exiting thread has given up a wait in which the old one stands.
+// Replaces that record: the exiting thread has given up a wait, in whose queue the old one stands.
 goroutine* renew_thread_record() noexcept;
 void wake_thread(goroutine* g) noexcept;
 void park_thread(goroutine* g) noexcept;

@@ -27,7 +27,7 @@ int max_procs(int n) {
   if (const sched::simulation* const s = sched::this_simulation()) return s->procs();
   sched::ensure_started();
   const std::uint32_t before = sched::resize_by_hand(static_cast<std::uint32_t>(n));
-  // If the caller's own processor was retired, it goes on only when it has another.
+  // If the caller's own processor was retired, the caller goes on only when it has another one.
   if (machine* const m = sched::this_machine()) sched::leave(sched::enter(m));
   return static_cast<int>(before);
 }
@@ -37,7 +37,7 @@ std::size_t num_goroutine() {
   std::uint64_t ended = 0;
   std::uint64_t started = 0;
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
-  // Ends first: a goroutine that starts and ends meanwhile must not make the difference negative.
+  // Ends are read first: a goroutine that starts and ends meanwhile must not make this negative.
   for (std::uint32_t i = 0; i < procs; ++i) {
     ended += the_scheduler.processors[i]
                  .load(std::memory_order_relaxed)

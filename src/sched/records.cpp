@@ -24,7 +24,7 @@ std::size_t record_pool::take(goroutine_list& out, std::size_t n) noexcept {
                                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       errno = saved;
       if (memory == MAP_FAILED) break;
-      // What a goroutine that has not ended has captured may be known to its record alone.
+      // The record of a goroutine that has not ended may hold the only pointer to what it captured.
       base::sanitizer::register_root(memory, records_per_slab * sizeof(goroutine));
       slabs_[slab].store(static_cast<goroutine*>(memory), std::memory_order_relaxed);  // [R1]
     }

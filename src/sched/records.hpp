@@ -1,5 +1,6 @@
 // records.hpp: where goroutine records come from: slabs of one mapping each, a central free list,
-// and a cache per processor. Records are recycled, never returned: a dump scans the slabs.
+// and a cache per processor. Records are recycled and never unmapped, because a dump scans the
+// slabs.
 #pragma once
 
 #include "base/lock.hpp"
@@ -20,8 +21,8 @@ class record_pool {
   std::size_t take(goroutine_list& out, std::size_t n) noexcept;
   void put(goroutine_list& records) noexcept;
 
-  // Calls f(goroutine&) for every record ever handed out. Lock-free; may run beside everything
-  // else.
+  // Calls f(goroutine&) for every record ever handed out. Lock-free; may run at the same time as
+  // anything else.
   template <class F>
   void for_each(F f) const {
     const std::size_t used = used_.load(std::memory_order_acquire);  // [R1]

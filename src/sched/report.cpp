@@ -1,9 +1,10 @@
-// report.cpp: the last words of a process that dies of a goroutine.
+// report.cpp: what a process prints when it dies because of a goroutine, and reports of stalls.
 //
-// Each report names the goroutine first, then all the others, a paragraph each: id, name, state,
-// wait reason, stack, where it was created. Before it speaks it freezes the world as far as it can:
-// every machine stops at its next entry into the runtime, so parked goroutines stay parked while
-// their stacks are read. The process ends with status 2 in any case, by a deadline if need be.
+// Each report names the goroutine first, then all others, a paragraph each: id, name, state, wait
+// reason, stack, where it was created. Before that, the report freezes the world as far as
+// possible: every machine stops at its next entry into the runtime, so parked goroutines stay
+// parked while their stacks are read. The process ends with status 2 in any case, by a deadline if
+// need be. (A report of a stall neither freezes nor ends anything.)
 #include "sched/report.hpp"
 
 #include "arch/entry.hpp"
@@ -32,8 +33,8 @@ namespace {
 constexpr int deadline_seconds = 20;
 constexpr std::size_t frames_max = 256;
 constexpr std::size_t goroutines_shown = 100;
-constexpr std::size_t frame_max = std::size_t{16} << 20;  // an overflow by more is none
-constexpr std::size_t below_sp_max = 4096;                // what a function may touch below it
+constexpr std::size_t frame_max = std::size_t{16} << 20;  // farther below is no overflow
+constexpr std::size_t below_sp_max = 4096;                // a function may touch so much below sp
 constexpr std::size_t name_shown = 200;                   // characters
 
 constexpr std::string_view not_in_handlers =
@@ -102,7 +103,7 @@ void print_origin(const goroutine* g, base::symbolize_options options) noexcept 
 
 void print_parked(const goroutine* g) noexcept {
   print_header(g);
-  // The context of one that is on its thread is an old one.
+  // The saved context of a goroutine that is on its thread is out of date.
   const state s = g->get_status();
   if (g->stack != nullptr && (s == state::waiting || s == state::runnable)) {
     void* pcs[frames_max];
@@ -156,7 +157,7 @@ goroutine* this_goroutine_record() noexcept {
   base::exit_process();
 }
 
-// What fatal() adds to its message.
+// Writes what fatal() adds to its message.
 void describe_goroutines() noexcept {
   base::arm_deadline(deadline_seconds);
   if (simulation* const s = this_simulation()) s->last_words();
@@ -172,7 +173,7 @@ void describe_goroutines() noexcept {
   print_others(g);
 }
 
-// At most this many reports of stalls in a second.
+// At least so much time is between two reports of stalls.
 constexpr std::int64_t stall_gap_ns = 1'000'000'000;
 
 bool may_report_stall() noexcept {
@@ -207,7 +208,7 @@ void print_stall(const machine* m, const goroutine* g, std::string_view how) noe
   line << " used up its stack of " << static_cast<std::uint64_t>(s->bytes())
        << " bytes (WEFT_STACK or go_options::stack_size make it larger)\n\n";
   base::write_stderr(line.view());
-  // malloc may be what overflowed: names stay mangled.
+  // The overflow may be in malloc, so names stay mangled.
   const base::symbolize_options options{.in_signal = true};
   if (g != nullptr) print_header(g);
   static base::long_stack frames;  // one report per process; too large for the signal stack
@@ -218,8 +219,8 @@ void print_stall(const machine* m, const goroutine* g, std::string_view how) noe
   base::exit_process();
 }
 
-// The stack that the thread has run over: at its guard, or with a frame larger than the guard, and
-// not with a stack of somebody else's that happens to lie below.
+// Returns: the stack that the thread has overrun: at its guard, or with a frame larger than the
+// guard. Null if the address is in another stack, which happens to lie below.
 const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) noexcept {
   if (const stack::extent* const s = stack::find_guard(info->si_addr)) return s;
   const goroutine* const g = this_goroutine_record();
@@ -234,21 +235,21 @@ const stack::extent* find_overflow(const siginfo_t* info, const void* ucontext) 
   return is_over ? g->stack : nullptr;
 }
 
-// Where a goroutine is that a signal has interrupted, and where it comes from.
+// Prints where a goroutine that a signal has interrupted is, and where it comes from.
 void print_interrupted(const goroutine* g, const void* ucontext) noexcept {
-  // malloc may be what it was doing: names stay mangled.
+  // The goroutine may be in malloc, so names stay mangled.
   const base::symbolize_options options{.in_signal = true};
   void* pcs[frames_max / 4];
   base::print_stack(pcs, base::capture_interrupted(ucontext, pcs, std::size(pcs)), options);
   if (g != nullptr) print_origin(g, options);
 }
 
-// Names the goroutine, before the default action ends the process.
+// Names the goroutine before the default action ends the process.
 void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexcept {
   const machine* const m = this_machine();
   const goroutine* const g = this_goroutine_record();
   if (m == nullptr && g == nullptr) return;
-  base::begin_last_words();  // others that fault meanwhile wait there
+  base::begin_last_words();  // other threads that fault meanwhile wait there
   const lock_outside not_to_be_paused;
   base::arm_deadline(deadline_seconds);
   base::text line;
@@ -263,7 +264,7 @@ void report_fault(int signal, const siginfo_t* info, const void* ucontext) noexc
     line.hex(reinterpret_cast<std::uintptr_t>(info->si_addr));
   }
   line << "\n";
-  // Only a signal handler runs code of the user's inside the runtime.
+  // Only in a signal handler does the user's code run inside the runtime.
   if (m != nullptr && (g == nullptr || m->seat.inside_hint())) {
     line << "weft: it is inside the runtime: " << not_in_handlers << "\n";
   }
@@ -279,7 +280,7 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
   if (const stack::extent* const s = find_overflow(info, ucontext)) report_overflow(s, ucontext);
   if (simulation* const s = this_simulation()) s->last_words();
   errno = saved;
-  // Not ours: as if we had not been here.
+  // The fault is not ours: go on as if this handler had not been there.
   const struct sigaction& previous = signal == SIGSEGV ? previous_segv : previous_bus;
   if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
     previous.sa_sigaction(signal, info, ucontext);
@@ -289,7 +290,7 @@ void on_fault(int signal, siginfo_t* info, void* ucontext) {
     report_fault(signal, info, ucontext);
     // Returning repeats the fault, now with its default action, so that a core dump shows it.
     ::signal(signal, SIG_DFL);
-    if (info->si_code <= 0) ::raise(signal);  // somebody has sent it: then nothing repeats
+    if (info->si_code <= 0) ::raise(signal);  // a signal that was sent does not repeat itself
   }
 }
 

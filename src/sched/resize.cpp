@@ -1,12 +1,12 @@
-// resize.cpp: max_procs, while everything runs.
+// resize.cpp: how max_procs changes while everything runs.
 //
 // Nothing stops the world. A processor whose index is no longer below max_procs() is marked
-// `retiring`; an idle one is taken out of the idle list, one whose machine looks for work is let go
-// by that machine, and one that runs a goroutine is detached (seat.hpp): the goroutine goes on for
-// as long as it stays in user code and finds at its next entry into the runtime that it has to get
-// another processor. What the processor had queued moves to the global queue. Its timers stay where
-// they are: any machine may run them. Retired processors are kept for the day the number grows
-// again.
+// `retiring`. If it is idle, it is taken out of the idle list. If its machine looks for work, that
+// machine lets it go. If its machine runs a goroutine, it is detached (seat.hpp): the goroutine
+// goes on for as long as it stays in user code, and finds at its next entry into the runtime that
+// it has to get another processor. What the processor had queued moves to the global queue. Its
+// timers stay where they are, because any machine may fire them. Retired processors are kept until
+// the number grows again.
 #include "sched/resize.hpp"
 
 #include "base/cpu_limit.hpp"
@@ -32,7 +32,7 @@ namespace {
 
 scheduler& sched = the_scheduler;
 
-base::spin_lock resize_lock;  // one change at a time; taken before everything else
+base::spin_lock resize_lock;  // one change at a time; taken before any other lock
 std::atomic<bool> set_by_hand{false};
 
 bool make_processor(std::uint32_t index) noexcept {
@@ -58,8 +58,8 @@ void revive_locked(processor* p) noexcept {
   add_idle_locked(p, processor::idleness::listening);
 }
 
-// Takes a processor that nobody is using out of circulation.
-// Returns: whom to wake after unlocking, or null.
+// Takes a processor that no machine uses out of circulation. Returns: the machine to wake after
+// unlocking, or null.
 machine* retire_unused_locked(processor* p) noexcept {
   p->retiring.store(true, std::memory_order_relaxed);
   if (p->idle != processor::idleness::busy) {
@@ -83,7 +83,7 @@ bool is_retired(processor* p) noexcept {
 void retire(processor* p) noexcept {
   for (int turn = 0; !is_retired(p); ++turn) {
     if (retake(*p, retake_cause::resize)) return;
-    if (sched.stopping.load(std::memory_order_relaxed)) return;  // nobody gives it up any more
+    if (sched.stopping.load(std::memory_order_relaxed)) return;  // its machine keeps it now
     if (turn > 10) base::yield_thread();
   }
 }
@@ -97,7 +97,7 @@ void retire_locked(processor& p) noexcept {
 }
 
 std::uint32_t resize(std::uint32_t n) noexcept {
-  // While the process exits there is one thread for all.
+  // While the process exits there is only one thread.
   if (sched.stopping.load(std::memory_order_relaxed)) return 1;
   const lock_outside mark;
   const std::lock_guard one(resize_lock);
@@ -124,8 +124,8 @@ std::uint32_t resize(std::uint32_t n) noexcept {
     if (i < n) {
       revive_locked(p);
     } else if (!p->retired) {
-      // Each of them, and at once: there may be one for every processor. A sleeper that was given
-      // another to hold waits for nothing but this.
+      // Each machine is woken at once, because there may be one for every processor. A sleeper that
+      // was given another processor to hold waits for nothing but this.
       wake(retire_unused_locked(p));
     }
   }

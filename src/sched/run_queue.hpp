@@ -1,11 +1,12 @@
-// run_queue.hpp: the goroutines one processor runs next: 256 places in a ring, pushed at the back.
+// run_queue.hpp: the goroutines that one processor runs next: a ring of 256 places, pushed at the
+// back.
 //
-// A processor has two. Goroutines that were woken or have yielded go into `ready` and leave it at
-// the front: first come, first served. Goroutines that have never run go into `fresh` and leave it
-// at the back, newest first: a tree of goroutines is then walked depth first, on few stacks and
-// warm caches, instead of being unrolled in full. (skynet at one processor: 48 ms against 416 with
-// one FIFO for all.) Thieves and the overflow take from the front of either, the oldest: those are
-// the largest pieces of a tree and have waited longest.
+// A processor has two rings. Goroutines that were woken or have yielded go into `ready` and leave
+// it at the front: first come, first served. Goroutines that have never run go into `fresh` and
+// leave it at the back, newest first. A tree of goroutines is then walked depth first, on few
+// stacks and warm caches, instead of being unrolled in full. (skynet at one processor: 48 ms
+// against 416 with one FIFO for all.) Thieves and the overflow take the oldest from the front of
+// either: those are the largest pieces of a tree, and have waited longest.
 //
 // All of it is guarded by the processor's seat (seat.hpp), so the slots are plain. front, back and
 // epoch are atomics only so that a thief may look at them from outside, as hints.
@@ -48,7 +49,7 @@ class run_queue {
     store(back_, back + 1);
   }
 
-  // Returns: false, and does nothing, if it is full.
+  // Returns: false, and does nothing, if the ring is full.
   bool try_push_back(goroutine* g) noexcept {
     const std::uint64_t back = load(back_);
     if (back - load(front_) == capacity) [[unlikely]]
@@ -58,7 +59,7 @@ class run_queue {
     return true;
   }
 
-  // For one that is older than all that are there.
+  // For a goroutine that is older than all in the ring.
   void push_front(goroutine* g) noexcept {
     WEFT_ASSERT(!full());
     const std::uint64_t front = load(front_) - 1;
@@ -86,7 +87,7 @@ class run_queue {
     return g;
   }
 
-  // Returns: how many of the newest, one after the other, `f` holds for.
+  // Returns: for how many of the newest, without a gap, `f` holds.
   template <class F>
   std::uint64_t count_newest(F f) const noexcept {
     const std::uint64_t back = load(back_);
@@ -95,7 +96,7 @@ class run_queue {
     return n;
   }
 
-  // Moves the newest `n` to the end of `out`, in order. Requires: there are so many.
+  // Moves the newest `n` to the end of `out`, in order. Requires: there are that many.
   void take_newest(std::uint64_t n, goroutine_list& out) noexcept {
     WEFT_ASSERT(n <= size());
     const std::uint64_t back = load(back_);
@@ -113,12 +114,12 @@ class run_queue {
   }
 
  private:
-  // relaxed: guarded by the seat; outsiders read hints.
+  // relaxed: guarded by the seat; other threads read hints.
   static std::uint64_t load(const std::atomic<std::uint64_t>& a) noexcept {
     return a.load(std::memory_order_relaxed);
   }
-  // hot_store: a producer's push is the store of [W1] (idle_state.hpp), made visible before it
-  // looks whether somebody listens.
+  // hot_store: a producer's push is the store of [W1] (idle_state.hpp). It is made visible before
+  // the producer looks whether a processor listens.
   static void store(std::atomic<std::uint64_t>& a, std::uint64_t v) noexcept {
     a.store(v, base::hot_store_order);
   }

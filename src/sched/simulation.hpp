@@ -1,9 +1,10 @@
 // simulation.hpp: the door through which a test takes the scheduler's place.
 //
-// A simulation runs goroutines by itself, all of them on one OS thread, so that it owns time,
-// chance and the order of things (src/test/, weft/test.hpp). To the runtime that thread is a plain
-// thread: it has no machine. Everything of weft that a plain thread can call looks first whether it
-// simulates; so programs on the real scheduler, whose goroutines have a machine, pay nothing.
+// A simulation runs goroutines by itself, all of them on one OS thread, so that it controls time,
+// chance and the order of events (src/test/, weft/test.hpp). To the runtime that thread is a plain
+// thread: it has no machine. Everything in weft that a plain thread can call first checks whether
+// the thread simulates. So programs on the real scheduler, whose goroutines have a machine, pay
+// nothing.
 //
 // The goroutines of a simulation have records like all others, of mode `simulated`, and sit in the
 // wait queues of primitives like all others.
@@ -23,7 +24,7 @@ class simulation {
  public:
   // Takes a record for a goroutine, which then starts or is dropped. Throws: std::bad_alloc.
   virtual goroutine* take_record() = 0;
-  virtual goroutine* take_record_inside() noexcept = 0;  // no point
+  virtual goroutine* take_record_inside() noexcept = 0;  // the same, but not a point of choice
   virtual void start(goroutine* g) noexcept = 0;
   virtual void drop(goroutine* g) noexcept = 0;
   // The running goroutine has been unwound by this_goroutine::exit.
@@ -31,18 +32,18 @@ class simulation {
 
   virtual goroutine* self() noexcept = 0;
   virtual void prepare_park(detail::wait_reason reason) noexcept = 0;
-  virtual void prepare_park_inside(detail::wait_reason reason) noexcept = 0;  // no point
+  virtual void prepare_park_inside(detail::wait_reason reason) noexcept = 0;  // likewise
   virtual void cancel_park() noexcept = 0;
   virtual void park() noexcept = 0;
-  // From any thread: a simulation does not suffer wake-ups from outside, and says so.
+  // From any thread. A wake-up from outside is an error, which the simulation reports.
   virtual void ready(goroutine* g) noexcept = 0;
   virtual void yield() noexcept = 0;
 
-  // The running goroutine is about to touch `object`, or has (touch::acquire).
-  // `what` it does with it, for reports; may be null.
+  // The running goroutine is about to touch `object`, or has touched it (touch::acquire). `what`
+  // names the operation for reports; may be null.
   virtual void observe(detail::touch how, const void* object, const char* what) noexcept = 0;
 
-  // The process ends, perhaps by a signal: says how to come to this point again.
+  // The process ends, perhaps by a signal: prints how to come to this point again.
   virtual void last_words() noexcept = 0;
 
   virtual timer_heap& timers() noexcept = 0;
@@ -56,7 +57,7 @@ class simulation {
 };
 
 // Set while the calling thread simulates. Goroutines of a simulation never change their thread, so
-// unlike this_machine() the address may be remembered.
+// its address may be remembered, unlike that of this_machine().
 extern constinit thread_local simulation* current_simulation;
 
 inline simulation* this_simulation() noexcept { return current_simulation; }

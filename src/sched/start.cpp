@@ -1,13 +1,14 @@
 // start.cpp: how the runtime begins, at the first use, and how it ends with the process.
 //
-// Ending: when the process exits, goroutines are stopped before static objects are destroyed,
-// neither unwound nor waited for. Every machine stops at its next entry into the runtime; one that
-// computes is stopped by a signal, unless it is inside the C library or the loader, which may hold
-// a lock that the exiting thread is going to need. exit() calls handlers in the reverse order of
-// registration, so the handler is registered at the start and again each time run() returns.
+// Ending: when the process exits, goroutines are stopped before static objects are destroyed. They
+// are neither unwound nor waited for. Every machine stops at its next entry into the runtime. One
+// that computes is stopped by a signal, unless it is inside the C library or the loader, where it
+// may hold a lock that the exiting thread is going to need (stop.cpp). exit() calls handlers in the
+// reverse order of registration, so the handler is registered at the start, and again each time
+// run() returns.
 //
-// fork: a child has only the thread that called fork. It may exec or _exit; the first use of weft
-// in it is fatal and says so.
+// fork: a child has only the thread that called fork. The child may exec or _exit; the first use of
+// weft in it is fatal, and the message says so.
 #include "sched/start.hpp"
 #include "base/cpu_limit.hpp"
 #include "base/env.hpp"
@@ -39,8 +40,8 @@ std::mutex start_mutex;
 std::atomic<bool> started{false};  // [B1] start() -> everyone: the runtime's records
 std::atomic<bool> forked{false};   // this process is a child without a runtime
 
-// The right to start the runtime. A signal handler that wants it on the thread that has it, or is
-// about to, would wait for ever.
+// The right to start the runtime. A signal handler may want it on the thread that has it or is
+// about to get it. That would wait for ever, so the program dies instead.
 class start_turn {
  public:
   start_turn() {
@@ -64,14 +65,14 @@ constinit thread_local volatile bool start_turn::is_mine = false;
 
 void stop_goroutines(int status, void*) noexcept {
   if (forked.load(std::memory_order_relaxed)) return;
-  // A goroutine is dying loudly: the process ends with its report, not with this exit.
+  // A goroutine is dying with a report. The process ends after that report, not by this exit.
   base::await_last_words();
   if (sched.stopping.load(std::memory_order_relaxed)) return;
   stop_machines(status);
 }
 
 void after_fork_in_child() noexcept {
-  // Only this thread exists. Its own machine, if it is one, must not wait for others.
+  // Only this thread exists. If it is a machine, it must not wait for others.
   forked.store(true, std::memory_order_relaxed);
   for (const auto& slot : sched.machine_table) {
     machine* const m = slot.load(std::memory_order_relaxed);
@@ -108,7 +109,7 @@ void start() {
   register_exit_again();
 }
 
-// The loader keeps an object in which a thread has something to destroy at its end.
+// While a thread has an object to destroy at its end, the loader keeps the library of that object.
 struct anchor {
   [[gnu::noinline]] ~anchor() { asm volatile(""); }
 };
@@ -127,7 +128,7 @@ void ensure_started() {
     start();
     started.store(true, std::memory_order_release);  // [B1]
   }
-  stay_loaded();  // until the starter has said so, too
+  stay_loaded();  // until the starter has called it, too
 }
 
 void stay_loaded() noexcept {
@@ -137,7 +138,7 @@ void stay_loaded() noexcept {
 
 bool is_forked_child() noexcept { return forked.load(std::memory_order_relaxed); }
 
-// Unlike atexit it tells the status.
+// on_exit, because unlike atexit it tells the status.
 void register_exit_again() noexcept { ::on_exit(&stop_goroutines, nullptr); }
 
 void stop_here() noexcept {

@@ -1,21 +1,21 @@
 // switch.cpp: how a goroutine starts, waits, goes on and ends.
 //
 // Goroutines switch straight from one to the next. The thread's own stack (machine::scheduler) is
-// used only when there is nothing to run or when something has to be done that cannot be done on
-// the stack of the goroutine it concerns: an errand.
+// used only when there is nothing to run, or for an errand: something that cannot be done on the
+// stack of the goroutine that it concerns.
 //
 // The path of one goroutine:
 //
 //   start    its record goes into `fresh`; no stack yet
-//   begin    whoever picks it either already stands on the stack of a goroutine that has just ended
-//            (goroutine_main loops, nothing is switched) or takes a stack from the processor's
-//            cache
-//   wait     prepare_park: status waiting, busy = 1, inside from here on. The primitive makes it
-//            findable. suspend: saves errno, exception state and FP control, picks the next one and
-//            switches; the switch clears busy.
-//   ready    whoever wakes it pushes it on a queue, perhaps before it has switched away
-//   resume   whoever picks it waits for busy to be 0 [C1] and switches to it
-//   end      the record and the stack go back to the caches of whichever processor it ended on
+//   begin    the machine that picks it either stands already on the stack of a goroutine that has
+//            just ended (goroutine_main loops, nothing is switched), or takes a stack from the
+//            processor's cache
+//   wait     prepare_park: status waiting, busy = 1, inside from here on. Then the primitive puts
+//            it where a waker finds it. suspend: saves errno, exception state and FP control, picks
+//            the next goroutine and switches; the switch clears busy
+//   ready    a waker pushes it on a queue, perhaps before it has switched away
+//   resume   the machine that picks it waits for busy to be 0 [C1] and switches to it
+//   end      its record and its stack go into the caches of the processor on which it ended
 //
 // Nothing that came from this_machine() survives suspend(): it is read again after every switch.
 #include "sched/switch.hpp"
@@ -34,9 +34,9 @@ namespace {
 
 namespace sanitizer = base::sanitizer;
 
-// There is a stack again: go may start goroutines.
+// There is memory for stacks again: goroutines may be started.
 void end_shortage() noexcept {
-  // relaxed: a hint; whoever finds no stack sets it again.
+  // relaxed: a hint; a machine that finds no stack sets it again.
   if (the_scheduler.stack_shortage.load(std::memory_order_relaxed)) [[unlikely]] {
     the_scheduler.stack_shortage.store(false, std::memory_order_relaxed);
   }
@@ -48,7 +48,8 @@ struct remains {
   void* fiber = nullptr;  // TSan's
 };
 
-// `next` takes over the stack that it has been called on: nothing is switched.
+// Begins `next` on the stack of the goroutine that has ended, on which this is called: nothing is
+// switched.
 [[gnu::always_inline]] inline void begin_in_place(machine* m, goroutine* next,
                                                   const remains& left) noexcept {
   next->stack = left.stack;
@@ -62,7 +63,7 @@ struct remains {
 #endif
 }
 
-// Leaves the stack for `next`, or for the scheduler if that is null or cannot run from here.
+// Leaves the stack for `next`, or for the scheduler if `next` is null or cannot run from here.
 [[noreturn]] [[gnu::always_inline]] inline void leave_stack(machine* m, goroutine* next,
                                                             const remains& left) noexcept {
 #if WEFT_TSAN
@@ -71,7 +72,7 @@ struct remains {
   processor* const p = m->p;
   const bool is_default = left.stack->size_class == stack::default_class;
   if (!is_default || (next != nullptr && !prepare_to_run(m, next))) [[unlikely]] {
-    // The scheduler buries the stack, or finds a way to run `next`, or both.
+    // The scheduler gives the stack back, or finds a way to run `next`, or both.
     if (is_default) {
       p->stacks.put(left.stack);
     } else {
@@ -82,8 +83,8 @@ struct remains {
     switch_to_scheduler(m, &m->discard, nullptr);
     __builtin_unreachable();
   }
-  // Still standing on it, but nobody can take it from the cache before the switch: inside until
-  // then.
+  // The machine still stands on this stack. But it is inside until the switch, so no other thread
+  // can take the stack from the cache before.
   p->stacks.put(left.stack);
   end_shortage();
   if (next == nullptr) {
@@ -101,8 +102,8 @@ struct remains {
 void end_goroutine() {
   machine* m = this_machine();
   goroutine* const g = m->g;
-  // In user mode: names and goroutine-local values are on the heap, and their destructors are the
-  // user's.
+  // Outside the runtime: names and goroutine-local values are on the heap, and the destructors of
+  // the values are the user's.
   if (g->extra.load(std::memory_order_relaxed) != nullptr) destroy_extra(g);
 
   m = enter();
@@ -154,7 +155,7 @@ void end_goroutine() {
   }
 }
 
-// this_goroutine::exit has run every destructor: go on as if the function had returned.
+// this_goroutine::exit has run every destructor. Goes on as if the function had returned.
 void on_goroutine_exit() {
   if (this_machine() == nullptr) this_simulation()->exited();
   end_goroutine();
@@ -210,7 +211,7 @@ void await_saved_slow(const goroutine* g) noexcept {
     if (turn < 1000) {
       base::pause();
     } else {
-      base::yield_thread();  // that machine has lost its core
+      base::yield_thread();  // the other machine has lost its core
     }
   }
 }

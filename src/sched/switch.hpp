@@ -1,5 +1,5 @@
-// switch.hpp: going from one goroutine to another. What it means is told in switch.cpp; this is the
-// part that yield and park have inlined.
+// switch.hpp: going from one goroutine to another: the part that yield and park have inlined.
+// switch.cpp has the essay.
 #pragma once
 
 #include "arch/context.hpp"
@@ -14,8 +14,8 @@
 
 namespace weft::sched {
 
-// The last bytes of every stack are kept for this_goroutine::exit, whose unwinder needs a place
-// that outlives all frames.
+// The last bytes of every stack are kept for this_goroutine::exit: its unwinder needs memory that
+// outlives all frames.
 inline constexpr std::size_t reserved_bytes = sizeof(arch::unwind_storage);
 
 // Where this_goroutine::exit keeps its state: above the goroutine's first frame.
@@ -25,7 +25,7 @@ void set_exit_hook(arch::entry_hooks& hooks) noexcept;
 // The outermost C++ function on every goroutine stack.
 [[noreturn]] void goroutine_main(void*);
 
-// Brings `g` to run, from the scheduler's stack; returns when the machine is back there.
+// Runs `g` from the scheduler's stack; returns when the machine is back there.
 void run_goroutine(machine* m, goroutine* g) noexcept;
 
 inline std::byte* first_frame(const stack::extent* s) noexcept { return s->top - reserved_bytes; }
@@ -43,17 +43,17 @@ inline std::byte* first_frame(const stack::extent* s) noexcept { return s->top -
 
 void await_saved_slow(const goroutine* g) noexcept;
 
-// [C1] The goroutine was found by its waker before its registers had left its last machine.
+// [C1] A waker may find the goroutine before its registers have left its last machine.
 [[gnu::always_inline]] inline void await_saved(const goroutine* g) noexcept {
   if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]]
     await_saved_slow(g);
 }
 
-// Whether AddressSanitizer has to be looked for: not by who has done so, and it was not there.
+// Whether to check for AddressSanitizer. `never`: the caller has checked, and it is not there.
 enum class announce : std::uint8_t { if_needed, never };
 
-// What the sanitizers have to know about the flow of control that is left. `fake_stack` is null if
-// it never comes back.
+// Tells the sanitizers that this flow of control is left. `fake_stack` is null if it never comes
+// back.
 template <announce when>
 [[gnu::always_inline]] inline void announce_goroutine([[maybe_unused]] void** fake_stack,
                                                       [[maybe_unused]] goroutine* to) noexcept {
@@ -63,8 +63,8 @@ template <announce when>
     }
   }
 #if WEFT_TSAN
-  // The switch orders the two for TSan: what the runtime did on behalf of the first is continued by
-  // the second, without leaving in between.
+  // The switch orders both goroutines for TSan: the second continues what the runtime did on behalf
+  // of the first, without leaving in between.
   if (to->fiber == nullptr) to->fiber = base::sanitizer::create_fiber();
   base::sanitizer::switch_to_fiber(to->fiber, base::sanitizer::fiber_sync::happens_before);
 #endif
@@ -85,7 +85,7 @@ template <announce when>
   base::sanitizer::finish_switch(fake_stack, nullptr, nullptr);
 }
 
-// The goroutine that ended on this machine before the switch.
+// Destroys the TSan fiber of the goroutine that ended on this machine before the switch.
 [[gnu::always_inline]] inline void bury_fiber([[maybe_unused]] machine* m) noexcept {
 #if WEFT_TSAN
   if (m->dead_fiber == nullptr) return;
@@ -94,9 +94,10 @@ template <announce when>
 #endif
 }
 
-// Whether `next` can be switched to from a goroutine's stack. If it needs a stack and there is one,
-// it has it afterwards. One that is still busy leaving its last machine can not: two goroutines
-// that leave for each other would wait for each other. The scheduler's stack can wait.
+// Whether `next` can be switched to from a goroutine's stack. If `next` needs a stack and there is
+// one, `next` has it afterwards. A goroutine that is still busy leaving its last machine cannot be
+// switched to: two goroutines that leave for each other would wait for each other. The scheduler's
+// stack can wait.
 bool prepare_to_run_slow(machine* m, goroutine* next) noexcept;
 [[gnu::always_inline]] inline bool prepare_to_run(machine* m, goroutine* next) noexcept {
   // acquire: [C1].
@@ -116,7 +117,7 @@ template <announce when = announce::if_needed>
     announce_goroutine<when>(fake_stack, next);
     arch::switch_context(from, &next->context);
   } else {
-    next->how = mode::parked;  // how it will be resumed
+    next->how = mode::parked;  // the way in which it will be resumed
     announce_goroutine<when>(fake_stack, next);
     arch::start_context(from, first_frame(next->stack), &goroutine_main, nullptr);
   }
@@ -144,15 +145,15 @@ template <announce when>
   } else {
     switch_to_scheduler<when>(m, &g->context, &g->fake_stack);
   }
-  // Resumed, perhaps on another machine.
+  // Here the goroutine is resumed, perhaps on another machine.
   machine* const here = this_machine();
   if constexpr (when == announce::if_needed) announce_arrival(g->fake_stack);
   bury_fiber(here);
   restore_thread_state(here, g);
 }
 
-// Leaves goroutine `g` for `next`, or for the scheduler if that is null or cannot run from here.
-// Looks for AddressSanitizer once; the goroutine comes back on the path by which it left.
+// Leaves goroutine `g` for `next`, or for the scheduler if `next` is null or cannot run from here.
+// Checks for AddressSanitizer once; the goroutine comes back on the path by which it left.
 void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
 [[gnu::always_inline]] inline void switch_from(machine* m, goroutine* g, goroutine* next) noexcept {
   if (base::sanitizer::has_address()) [[unlikely]] {
@@ -162,8 +163,8 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
   }
 }
 
-// Parks. Leaves the calling goroutine, which is already where it can be found, and runs others
-// until it is resumed. Inside before and after; the machine may be another then.
+// Parks. Leaves the calling goroutine, which a waker can find already, and runs others until it is
+// resumed. Inside before and after; afterwards the machine may be another one.
 [[gnu::always_inline]] inline void suspend(machine* m, goroutine* g) noexcept {
   if (g->how == mode::bound) [[unlikely]] {
     m->task = errand::wait_bound;
@@ -172,17 +173,17 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
     return;
   }
   goroutine* const next = pick(*m->p);
-  if (next == g) {                                        // made ready before it had gone
-    g->context.busy.store(0, std::memory_order_relaxed);  // its own thread reads it next
+  if (next == g) {                                        // made ready before it had left
+    g->context.busy.store(0, std::memory_order_relaxed);  // the next reader is this thread
     g->set_status(state::running);
     return;
   }
   switch_from(m, g, next);
 }
 
-// Before a goroutine that runs is put into a queue: it may be found there at once.
+// To be called before a running goroutine is put into a queue, where others find it at once.
 [[gnu::always_inline]] inline void mark_runnable(goroutine* g) noexcept {
-  // relaxed: whoever takes it from the queue is ordered by the seat or a lock.
+  // relaxed: the seat or a lock orders this before the thread that takes `g` from the queue.
   g->context.busy.store(1, std::memory_order_relaxed);
   g->set_status(state::runnable);
 }
@@ -192,7 +193,7 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
                                                       goroutine* next) noexcept {
   work_made(m);
   if (g->how == mode::bound) [[unlikely]] {
-    push_next(*m->p, next);  // it runs elsewhere: this thread waits with its goroutine
+    push_next(*m->p, next);  // `next` runs elsewhere: this thread waits with its goroutine
     suspend(m, g);
   } else {
     switch_from(m, g, next);

@@ -38,7 +38,7 @@ void yield() {
   if (!m->seat.enter()) [[unlikely]] {
     bool has_waited = false;
     m = sched::enter_slow(m, sched::entry::parks, &has_waited);
-    // It had lost its processor and waited for its turn: that is what it wanted.
+    // It had lost its processor and waited for its turn. That counts as the yield.
     if (has_waited) return sched::leave(m);
   }
   processor& p = *m->p;
@@ -65,7 +65,7 @@ void exit() {
 
 void lock_thread() {
   machine* m = sched::this_machine();
-  if (m == nullptr || sched::is_exiting(m)) return;  // there is no other thread then
+  if (m == nullptr || sched::is_exiting(m)) return;  // no goroutine can go to another thread then
   m = sched::enter();
   goroutine* const g = m->g;
   ++m->locks;

@@ -1,8 +1,8 @@
-// timer_spill.hpp: a heap of timers that takes no memory, for when there is none: a pairing heap
+// timer_spill.hpp: a heap of timers that needs no memory, for when there is none: a pairing heap
 // whose nodes are the timers themselves.
 //
-// It is not what timers are kept in otherwise, because each step to another timer is a step to
-// another goroutine's stack, and because the first to be taken out of n may cost n of them.
+// It is not used otherwise for two reasons. Each step to another timer is a step to another
+// goroutine's stack. And to take the first of n timers out may cost n steps.
 //
 // A timer's `child` is its first child, `next` its next sibling, `previous` the sibling before it,
 // or its parent if it is the first child. No child is due before its parent.
@@ -16,7 +16,7 @@ namespace weft::sched {
 
 class timer_spill {
  public:
-  // The one that is due first, or null.
+  // The timer that is due first, or null.
   timer* first() const noexcept { return root_; }
 
   void insert(timer& t) noexcept {
@@ -37,7 +37,7 @@ class timer_spill {
 
   void clear() noexcept { root_ = nullptr; }
 
-  // Whether `is` holds for any of them.
+  // Whether `is` holds for any timer.
   template <class F>
   bool any_of(F is) const noexcept {
     for (const timer* t = root_; t != nullptr; t = after(t)) {
@@ -47,7 +47,7 @@ class timer_spill {
   }
 
  private:
-  // Of two roots, which may be null, one becomes the first child of the other.
+  // Makes one of two roots, which may be null, the first child of the other. Returns: the new root.
   static timer* meld(timer* a, timer* b) noexcept {
     if (a == nullptr) return b;
     if (b == nullptr) return a;
@@ -61,7 +61,7 @@ class timer_spill {
     return parent;
   }
 
-  // Of siblings, first two by two, then all: that is what keeps the heap flat.
+  // Melds siblings first two by two, then all: that keeps the heap flat.
   static timer* meld_all(timer* list) noexcept {
     timer* pairs = nullptr;
     while (list != nullptr) {
@@ -82,7 +82,7 @@ class timer_spill {
     return all;
   }
 
-  // The next one of a walk in which a parent comes before its children.
+  // The timer after `t` in a walk in which a parent comes before its children.
   static const timer* after(const timer* t) noexcept {
     if (t->child != nullptr) return t->child;
     while (t != nullptr && t->next == nullptr) t = parent_of(t);

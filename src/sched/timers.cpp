@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t fan_out = 4;
 constexpr std::size_t first_capacity = 256;
-constexpr std::size_t spilled = SIZE_MAX;  // a timer's place: in the spill
+constexpr std::size_t spilled = SIZE_MAX;  // the place of a timer that is in the spill
 
 }  // namespace
 
@@ -43,12 +43,12 @@ std::size_t timer_heap::run(std::int64_t now_ns) noexcept {
   for (timer* t = first_locked(); t != nullptr && t->when_ns <= now_ns; t = first_locked()) {
     take_out_locked(*t);
     if (t->period_ns > 0) {
-      // Ticks that are long past are left out; those to come stay in step.
+      // Ticks that are long past are left out; future ticks stay in step.
       const std::int64_t rest = t->period_ns - (now_ns - t->when_ns) % t->period_ns;
       t->when_ns = rest > base::never - now_ns ? base::never : now_ns + rest;
       insert_locked(*t);
     }
-    // The timer may be gone as soon as its owner runs, which it does only after disarm().
+    // The timer's memory may go as soon as its owner runs; but the owner calls disarm() first.
     t->fire(t);
     ++fired;
   }
@@ -117,7 +117,7 @@ bool timer_heap::grow_locked() noexcept {
   void* const memory = ::mmap(nullptr, capacity * sizeof(entry), PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory != MAP_FAILED) {
-    // To a timer without a handle its entry may be the only pointer.
+    // An entry may be the only pointer to a timer without a handle.
     base::sanitizer::register_root(memory, capacity * sizeof(entry));
     std::copy_n(entries_, size_, static_cast<entry*>(memory));
     if (capacity_ != 0) {

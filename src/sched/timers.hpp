@@ -1,17 +1,17 @@
-// timers.hpp: things to do at a time. One 4-ary heap per processor, with its own lock, so that any
-// machine may run the timers of a processor that is busy, idle or retired.
+// timers.hpp: things to do at a time. There is one 4-ary heap per processor, with its own lock, so
+// that any machine may fire the timers of a processor that is busy, idle or retired.
 //
-// A timer fires under its heap's lock; so disarm(), which takes the lock too, returns only when the
-// timer is neither armed nor firing, and its memory may go. What fires must be short, inside the
-// runtime and must not touch a heap.
+// A timer fires under its heap's lock. So disarm(), which takes the lock too, returns only when the
+// timer is neither armed nor firing, and the timer's memory may go. The function that fires must be
+// short, is inside the runtime, and must not touch a heap.
 //
-// To arm a timer never fails: a goroutine that wants to sleep could do nothing about it. If there
-// is no memory for the heap to grow, what does not fit is kept in timer_spill.hpp, which needs
-// none.
+// To arm a timer never fails, because a goroutine that wants to sleep could do nothing about it. If
+// there is no memory for the heap to grow, timers that do not fit are kept in timer_spill.hpp,
+// which needs none.
 //
 // Memory order:
-//   earliest_ is a relaxed hint beside the lock: whoever arms a timer publishes it, and an idle
-//   machine reads it after the heavy barrier of [W1].
+//   earliest_ is a relaxed hint beside the lock: a thread that arms a timer publishes it, and a
+//   machine that goes to sleep reads it after the heavy barrier of [W1].
 #pragma once
 
 #include "base/clock.hpp"
@@ -27,7 +27,7 @@ namespace weft::sched {
 class timer_heap {
  public:
   timer_heap() = default;
-  // For tests: as if there were memory for so many timers only.
+  // For tests: as if there were memory for only `most` timers.
   explicit timer_heap(std::size_t most) noexcept : most_(most) {}
 
   void arm(timer& t, std::int64_t when_ns) noexcept;
@@ -35,16 +35,16 @@ class timer_heap {
   // Returns: true if the timer was taken out before it fired.
   static bool disarm(timer& t) noexcept;
 
-  // Fires what is due. Returns: how many.
+  // Fires due timers. Returns: how many.
   std::size_t run(std::int64_t now_ns) noexcept;
 
-  // Whether any timer would let anybody go on.
+  // Whether any timer would let a goroutine go on.
   bool could_wake() noexcept;
 
   // Takes the first timer out, due or not. Returns: null if there is none.
   timer* drop_first() noexcept;
 
-  // Drops all timers, which must not be disarmed afterwards, and the memory they were kept in.
+  // Drops all timers, and the memory they were kept in. The timers must not be disarmed afterwards.
   void clear() noexcept;
 
   // When the first timer is due, or `never`. A hint: may be stale when you read it.
