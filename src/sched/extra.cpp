@@ -1,3 +1,7 @@
+// extra.cpp: what only few goroutines have; extra.hpp says what that is.
+//
+// Memory order:
+//   [G1] making of a goroutine's extras -> a report that loads `extra`: their fields.
 #include "sched/extra.hpp"
 
 #include <cstring>

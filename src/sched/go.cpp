@@ -1,4 +1,9 @@
 // go.cpp: how a goroutine is started: weft/go.hpp's `go` and `run`.
+//
+// A start has two halves. begin_start() takes a record, and the caller puts the callable into its
+// storage, outside the runtime, because that may allocate and throw. Then commit_start() queues the
+// record; or abort_start() gives it back. The goroutine gets a stack when it first runs
+// (switch.cpp), unless it asks for a size of its own (place).
 #include <weft/go.hpp>
 
 #include "base/env.hpp"

@@ -2,6 +2,11 @@
 //
 // A machine's thread runs machine_main on its own stack: it looks for a goroutine, switches to it,
 // and comes back when there is nothing more to run here, or a goroutine has left it an errand.
+//
+// find_work() decides what the thread does next. An errand goes first. A machine without a
+// processor sleeps as a spare one (spare.hpp). A machine with a processor picks a goroutine
+// (order.hpp); if there is none, it returns a borrowed processor, or searches (search.hpp), or at
+// last sleeps with its processor (sleep.hpp).
 #include "sched/machine_thread.hpp"
 
 #include "base/check.hpp"

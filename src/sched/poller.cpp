@@ -156,7 +156,7 @@ pollable* poller::take_record() noexcept {
       void* const memory = ::mmap(nullptr, chunk_records * sizeof(pollable), PROT_READ | PROT_WRITE,
                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (memory != MAP_FAILED) {
-        // All of them, before anybody can see the chunk.
+        // All records are made before any thread can see the chunk.
         auto* const records = static_cast<pollable*>(memory);
         for (std::uint32_t k = 0; k < chunk_records; ++k) {
           (::new (records + k) pollable)->index = made_ + k;

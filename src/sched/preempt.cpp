@@ -15,7 +15,7 @@
 //     inside the runtime          returns: the plea on the seat's word will do (yield_please)
 //     holds a lock of ours        returns, and tries again in a moment
 //     has no processor any more   takes an idle one, or waits for one
-//     has one, nobody waits       goes on
+//     has one, no other waits     goes on
 //     has one, others wait        passes it on, waits for the next turn
 //
 // While the machine waits it is inside the runtime, asleep, with `taken` on its seat, and its
@@ -23,7 +23,7 @@
 // processor to the paused machine (ownership.hpp); there is one token for each grant.
 //
 // A paused goroutine keeps its thread, so another thread has to go on with the processor. If there
-// is none and none can be had, the processor goes to the paused goroutine that has waited longest,
+// is none and none can be made, the processor goes to the paused goroutine that has waited longest,
 // which has its own thread. Goroutines without a thread wait until there is one.
 //
 // When the process ends, all paused machines go on: one of them may hold the lock of malloc, which

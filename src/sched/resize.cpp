@@ -7,6 +7,10 @@
 // it has to get another processor. What the processor had queued moves to the global queue. Its
 // timers stay where they are, because any machine may fire them. Retired processors are kept until
 // the number grows again.
+//
+// Memory order:
+//   [P1] resize's store of the number of processors made (release) -> a load of it (acquire): the
+//        records below that number.
 #include "sched/resize.hpp"
 
 #include "base/cpu_limit.hpp"

@@ -24,7 +24,7 @@ class simulation {
  public:
   // Takes a record for a goroutine, which then starts or is dropped. Throws: std::bad_alloc.
   virtual goroutine* take_record() = 0;
-  virtual goroutine* take_record_inside() noexcept = 0;  // the same, but not a point of choice
+  virtual goroutine* take_record_inside() noexcept = 0;  // like that, but not a point of choice
   virtual void start(goroutine* g) noexcept = 0;
   virtual void drop(goroutine* g) noexcept = 0;
   // The running goroutine has been unwound by this_goroutine::exit.

@@ -219,7 +219,7 @@ bool sleep_idle(machine* m) noexcept {
   }
   // While the process exits, the processor may already be the exiting thread's (exit.cpp).
   if (m->p != nullptr && !sched.stopping.load(std::memory_order_relaxed)) {
-    m->p->until_look = 1;  // nobody has looked at the clock here for a while
+    m->p->until_look = 1;  // the clock has not been looked at here for a while
   }
   queue_found(m, found);
   note_activity();

@@ -123,7 +123,7 @@ int note_library(dl_phdr_info* info, std::size_t, void*) {
 void on_tick() noexcept;
 
 void on_stop(int, siginfo_t* info, void* ucontext) {
-  if (info->si_code == SI_TIMER) {  // perhaps of preempt.cpp, which may use the same signal
+  if (info->si_code == SI_TIMER) {  // ours, or a timer of preempt.cpp with the same signal
     if (info->si_value.sival_ptr == &trial_steps) on_tick();
     return;
   }

@@ -46,7 +46,7 @@ constexpr std::int64_t starved_slices = 3;
 constexpr std::int64_t timer_late_ns = 2'000'000;  // on average: half a tick, of 250 a second
 constexpr std::int64_t two_ticks_ns = 10'000'000;  // of a kernel with 250 a second
 
-// Somebody takes care of what waits.
+// Whether some machine takes care of work that waits: one is idle, or searches.
 bool somebody_is_free() noexcept { return is_any_idle() || sched.idle.searching_hint() != 0; }
 
 }  // namespace

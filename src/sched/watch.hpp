@@ -14,7 +14,7 @@
 //   after 0.3 ms  the thread has computed for less than half of that time, and goes to sleep again
 //                 and again: take the processor
 //   after 1 ms    a timer or an event has woken a goroutine: borrow the processor whose goroutine
-//                 has computed longest. If that one has been paused before, borrow at once
+//                 has computed longest. If that goroutine has been paused before, borrow at once
 //   half a slice  arm the thread's CPU timer for the rest (preempt.cpp)
 //   a slice       ask the goroutine to yield when it next enters the runtime
 //   later         take the processor, if the thread has had a core for two slices since, or six

@@ -15,7 +15,7 @@ bool has_work(const processor& p) noexcept;
 bool others_want(const processor& p) noexcept;
 // Whether a goroutine waits in any queue.
 bool work_waits_hint() noexcept;
-// Whether a goroutine waits that the next idle processor should run at once, whichever that is.
+// Whether a goroutine waits that any idle processor should run at once.
 bool is_anyones_work_hint() noexcept;
 // Whether a timer is due, or a goroutine that the world woke has no processor (order.hpp, G2).
 bool is_urgent_hint(std::int64_t now_ns) noexcept;

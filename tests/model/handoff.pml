@@ -1,6 +1,6 @@
 /* handoff.pml: how a processor leaves a machine whose goroutine blocks or hogs it, and how that
    goroutine comes back: src/sched/ownership.cpp, handoff.cpp, preempt.cpp and the parts of
-   machine_thread.cpp and switch.cpp they stand on. Checked exhaustively by tests/model/run_spin, which also sees each
+   machine_thread.cpp and enter.cpp that they stand on. Checked exhaustively by tests/model/run_spin, which also sees each
    of the mutants below fail.
 
    Two processors, two goroutines, three machines (one to spare), the monitor and a plain thread
@@ -196,7 +196,7 @@ end_user:
   :: atomic { user[m] = 0; inside[m] = 1 }
   fi;
 
-  /* switch.cpp, enter_slow. */
+  /* enter.cpp, enter_slow. */
 enter:
   if
   :: atomic { word[m] == FREE -> goto entered }
