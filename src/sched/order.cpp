@@ -369,7 +369,8 @@ void overflow(processor& p, run_queue& r) noexcept {
 
 namespace {
 
-// G3: a goroutine that was woken, and now stops, shares its turn with the one it started last.
+// G3: a goroutine that was woken, and now lets others run, shares its turn with the one that it
+// started last.
 goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
   if (!std::exchange(p.has_run_woken, false) || is_refused_threads()) return nullptr;
   return take_newest(p, last_look);

@@ -1,4 +1,5 @@
-// run_queue_test.cpp: the two ends of a processor's queue, and what a thief may conclude from outside.
+// run_queue_test.cpp: the two ends of a processor's queue, and what a thief may conclude from
+// outside.
 #include "sched/run_queue.hpp"
 
 #include <gtest/gtest.h>
