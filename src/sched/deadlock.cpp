@@ -121,8 +121,8 @@ look look_at_all() noexcept {
     const machine* const m = sched.machine_table[i].load(std::memory_order_relaxed);
     if (!m->is_live) continue;
     ++l.machines;
-    // `naps` shows if the machine has been awake since the last look: it has one value before and
-    // after the machine is seen asleep.
+    // If `naps` is the same before and after, the machine slept on while it was looked at. If it is
+    // also the same at the next look, the machine has not been awake in between.
     const std::uint64_t naps = m->naps.load(std::memory_order_acquire);
     l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever() &&
                    m->naps.load(std::memory_order_relaxed) == naps;

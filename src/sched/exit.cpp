@@ -98,7 +98,7 @@ void take_processor(machine* m) noexcept {
   leave(m);
 }
 
-// Not instrumented: the goroutine that wrote `how` last was stopped in the middle of anything.
+// Not instrumented: the thread that wrote the record last was stopped wherever it was.
 WEFT_NO_TSAN void forget(goroutine& g) noexcept {
   const state s = g.get_status();
   if (s != state::unused) g.how = mode::stopped;

@@ -11,8 +11,8 @@ struct machine;
 void begin_exit(machine* self, int status) noexcept;
 // Whether `m` is the machine that goes on.
 bool is_exiting(const machine* m) noexcept;
-// Whether the process exits and the caller may use weft: not if the caller is a goroutine that the
-// exit stops, and that still runs because it is only about to be stopped.
+// Whether the process exits and the caller goes on all the same. False in a goroutine that the exit
+// stops: it may still run for a moment.
 bool runs_at_exit() noexcept;
 // Waits until there is a goroutine to run, on the exiting machine, inside. Does not return if no
 // goroutine can become ready.

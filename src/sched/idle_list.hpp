@@ -15,8 +15,8 @@
 
 namespace weft::sched {
 
-// All with `_locked` require the scheduler's lock; to add or remove `p`, the right to touch it,
-// too.
+// All functions with `_locked` in their names require the scheduler's lock. Those that add or
+// remove `p` also require the right to touch it.
 void add_idle_locked(processor* p, processor::idleness how) noexcept;
 void remove_idle_locked(processor* p) noexcept;
 // Returns: the best processor of that kind, or null. Best is one with a thread that does nothing

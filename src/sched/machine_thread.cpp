@@ -113,7 +113,7 @@ void await_stack(machine* m, goroutine* g) noexcept {
     if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
     m->short_since_ns = now;
   }
-  // It goes to the end of the line; so does each other goroutine found that needs a stack, too.
+  // `g` goes to the end of the line, and so does each one picked after it that needs a stack, too.
   for (int turn = 0; g != nullptr; ++turn) {
     g->since_ns = now;
     sched.global.push(global_queue::from::shared, g);

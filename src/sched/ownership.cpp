@@ -183,7 +183,7 @@ departure ownership::after_passing_locked(const processor& p, machine* woken) no
 
 machine* ownership::staff_searching_locked(processor* p) noexcept {
   if (sched.idle.try_search(processors_max)) return staff_locked(p);
-  add_idle_locked(p, processor::idleness::listening);  // each that searches has a last look yet
+  add_idle_locked(p, processor::idleness::listening);  // each searcher's last look is still to come
   return nullptr;
 }
 

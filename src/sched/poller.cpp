@@ -185,7 +185,7 @@ pollable* poller::open(int fd) noexcept {
   r->fd = fd;
   inside in;
   for (pollable::side& s : r->sides) {
-    const std::lock_guard hold(s.lock);  // late events for the descriptor before look here, too
+    const std::lock_guard hold(s.lock);  // late events for its last descriptor look here, too
     s.is_closing = false;
     s.ready.store(false, std::memory_order_relaxed);
     s.deadline.store(0, std::memory_order_relaxed);

@@ -25,7 +25,7 @@ constexpr std::int64_t question_ns = 1'500;
 constexpr std::int64_t theft_cost_ns = 2'000;
 constexpr std::int64_t theft_cost_each_ns = 200;
 // A stolen goroutine that waits for those that stayed should have stayed, too. The time that it
-// waits is only a part of what that costs them, so it counts so many times.
+// waits is only a part of what the theft costs them, so it counts so many times.
 constexpr std::int64_t wait_weight = 4;
 
 // Takes half of what the victim has, the oldest first; of an odd number, the larger half.

@@ -38,7 +38,7 @@ class watch {
     bool moved = false;         // some processor has picked since the last look
     bool rescued = false;       // a processor did not get its thread in time
     bool all_stuck = false;     // every processor is held, and none has picked since
-    std::int64_t since_ns = 0;  // at least since when that is so for all of them
+    std::int64_t since_ns = 0;  // all of them have been stuck at least since then
     std::int64_t look_again_ns = base::never;
   };
   outcome look(std::int64_t now_ns) noexcept;
