@@ -123,8 +123,7 @@ bool has_ended_with_words(const child_result& r) {
   if (r.signal == SIGABRT) {
     return r.says("Fatal glibc error: ") || r.says("The futex facility returned an unexpected");
   }
-  return r.status == 2 &&
-         (r.says("weft: fatal: ") || r.says("weft: an exception left goroutine"));
+  return r.status == 2 && (r.says("weft: fatal: ") || r.says("weft: an exception left goroutine"));
 }
 
 // What the parts that failed are called.
