@@ -330,7 +330,7 @@ class chan_iterator {
   T&& operator*() const noexcept { return std::move(*value_); }
   chan_iterator& operator++() {
     value_.reset();
-    ::new (static_cast<void*>(&value_)) std::optional<T>(from_.recv());  // without another move
+    ::new (static_cast<void*>(&value_)) std::optional<T>(from_.recv());  // in place
     return *this;
   }
   void operator++(int) { ++*this; }
@@ -395,8 +395,9 @@ class chan : public detail::chan_handle<T> {
   [[nodiscard]] chan_status try_send(T&& v) const { return this->do_try_send(std::move(v)); }
   [[nodiscard]] std::expected<T, chan_status> try_recv() const { return this->do_try_recv(); }
 
-  // Closes the channel. Every goroutine that waits on it goes on; values inside can still be
-  // received. Throws: closed_channel if the channel is closed already, nil_channel if it is nil.
+  // Closes the channel. Waiting receivers get nothing, and waiting senders get closed_channel.
+  // Values inside can still be received. Throws: closed_channel if the channel is closed already,
+  // nil_channel if it is nil.
   void close() const { this->do_close(); }
 
   bool operator==(const chan& other) const noexcept { return this->ref_ == other.ref_; }

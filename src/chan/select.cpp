@@ -1,17 +1,18 @@
 // select.cpp: waiting for one of several channels.
 //
 // A select first looks at all channels without their locks. If some seem to be ready, it chooses
-// one of them and locks only that one. If that came too late, or none seems ready, it locks all
-// channels, in the order of their addresses, so that it sees everything at one instant: either a
-// case is ready and taken, or the select enters all queues before another thread can use a channel.
-// The locks are dropped before the goroutine has left its machine (arch/context.hpp, busy).
+// one of them and locks only that one. If the chosen one is not ready any more, or none seems
+// ready, it locks all channels, in the order of their addresses. So it sees all of them at one
+// instant: either a case is ready and taken, or the select enters all queues before another thread
+// can use a channel. It releases the locks before its goroutine has been switched away from its
+// machine; `busy` in arch/context.hpp makes that safe.
 //
 // While a select holds all its locks no thread can claim it. So when it finds another select
 // waiting, it needs to claim only the other one: two selects never wait for each other's decision.
 //
-// The thread that claims a set has taken one of its waiters out of its queue; the owner takes out
-// the rest when it runs again. In between, other threads may find the rest, fail to claim the set
-// and drop them.
+// A thread that claims a select's wait_set has taken one of the set's waiters out of the queue of a
+// channel. The select takes its other waiters out of their queues when it runs again. In between,
+// other threads may take such a waiter out of its queue, fail to claim the set, and pass it over.
 #include <weft/detail/select_core.hpp>
 
 #include "chan/locked.hpp"

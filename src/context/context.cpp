@@ -1,28 +1,30 @@
 // context.cpp: the tree of contexts.
 //
 // A node has a reference to its parent. From its creation until it is cancelled or gone, it is
-// linked into the list of children of the nearest ancestor that can be cancelled. Background and
-// value nodes that nothing can cancel have no list.
+// linked into the list of children of the nearest ancestor that can be cancelled. The background,
+// value nodes and nodes of without_cancel cannot be cancelled and use no list.
 //
 // cancel has four parts:
 //   mark    gives err and cause to the node and everything below, not visible yet. A node that
-//           another cancel marked first keeps its own; this cancel waits for the other.
+//           another cancel marked first keeps the err and cause of that cancel; this cancel waits
+//           for that one.
 //   stop    stops the tokens of all nodes, without running a user's callback.
 //   close   closes done of all nodes. This makes err and cause visible, so they cannot disagree.
 //           It also interrupts the goroutines that wait.
-//   tell    runs stop callbacks and functions. They are code of the user, which may cancel again,
-//           drop handles, or take its time.
+//   tell    runs stop callbacks and the functions of after_func. This is the user's code, which may
+//           cancel again, drop handles, or take its time.
 // A second cancel() waits until all nodes are closed, so that the tree is cancelled when any
 // cancel() returns. A call that makes a child of a marked node waits, too.
 //
 // std::stop_source sets a token and runs its callbacks in one call. But the callback that was
 // registered last runs first (libstdc++). So cancel registers a callback of its own, in which it
 // stops the next token. In the innermost of these nested calls all tokens are stopped, and cancel
-// closes the nodes there. The callbacks of users run on the way out. The goroutine keeps its thread
-// meanwhile, because a stop_source recognises by the thread who runs its callbacks. For many tokens
-// a separate stack is used. If a user registers a callback at the last moment, it runs before the
-// nodes are closed. If that callback cancels again, or makes a child, it must not wait for itself:
-// then it closes all nodes right there.
+// closes the nodes there. The user's callbacks run afterwards, as the nested calls return. The
+// goroutine is locked to its thread meanwhile, because a stop_source knows the caller of its
+// callbacks by the thread. With more than 16 tokens a goroutine with a stack large enough makes
+// these calls. If a user registers a callback after cancel has registered its own, the user's runs
+// before the nodes are closed. If it calls cancel() again, or makes a child, it must not wait for
+// the cancel that runs it. So that call closes all nodes itself.
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its
 // ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
@@ -31,17 +33,19 @@
 // a context that none of these keeps goes at once, and its timer with it.
 //
 // Invariants:
-//   I1  A node in a list of children has not been marked yet, or not been closed yet.
-//   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by the cancel
-//       of its parent, under the lock of the parent. A cancel that takes a node out gets a
-//       reference to it, unless the last reference was already gone.
+//   I1  A node in a list of children is not marked, or the cancel that marked it has not finished
+//       with it: close_all() closes the node, and then takes it out of the list.
+//   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by a cancel of
+//       its parent, under the lock of the parent. A cancel of the parent also gets a reference to
+//       the node, unless the last reference was already gone.
 //
 // Memory order:
-//   [N3] of done_ publishes err_ and cause_, which are written under lock_ before.
+//   [N3] the closing of done_ also publishes err_ and cause_, which are written under lock_ before.
 //
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions. A thread
-// holds one of them at a time. An interruption (weft/detail/interruption.hpp) is fired under it and
-// takes the lock of a primitive.
+// holds one of them at a time, except in is_heard_at_exit(), which tries the locks of children
+// while it holds their parent's. An interruption (weft/detail/interruption.hpp) is fired under
+// lock_ and takes the lock of a primitive.
 #include <weft/context.hpp>
 
 #include "base/check.hpp"
@@ -143,7 +147,7 @@ class context_core final : public chan_owner {
     }
   }
 
-  // Returns: the nearest node from `c` upwards that can be cancelled; null for the background.
+  // Returns: the nearest node from `c` upwards that can be cancelled; null if there is none.
   static context_core* cancellable_from(context_core* c) noexcept {
     while (c != nullptr && c->kind_ == kind::value) c = c->parent_.get();
     return c == nullptr || c->kind_ == kind::without_cancel ? nullptr : c;
@@ -158,7 +162,8 @@ class context_core final : public chan_owner {
     cancel(p->error(), p->cause());
   }
 
-  // Returns: false if the node has ended already; for a child, also if it is marked.
+  // Adds a watcher. Returns: false if this node is closed already; if the watcher is a child, also
+  // if this node is marked.
   bool add(context_watcher& w) noexcept {
     const locked hold(lock_);
     return link(w);
@@ -344,13 +349,16 @@ void context_core::drop_functions() noexcept {
 }
 
 struct context_core::operation {
-  context_core* marked = nullptr;       // retained; linked by above_, parents before children
-  context_core* passed_over = nullptr;  // marked by other cancels; retained; linked by passed_next_
-  context_watcher* functions = nullptr;  // linked by next, in the opposite order
-  std::size_t tokens = 0;                // of the marked nodes
+  context_core* marked = nullptr;  // retained; linked by above_, parents before children
+  // Nodes that other cancels have marked, or whose test is over; retained; linked by passed_next_.
+  context_core* passed_over = nullptr;
+  context_watcher* functions = nullptr;  // linked by `next`; the one taken out last comes first
+  std::size_t tokens = 0;                // how many of the marked nodes have a stop token
   context_core* to_stop = nullptr;       // the first marked node whose token is still to be stopped
   bool is_closed = false;
-  std::atomic<const void*> who{nullptr};  // stops the tokens; relaxed: compared with the caller
+  // The goroutine or thread that stops the tokens. relaxed: a caller looks only whether it is
+  // itself.
+  std::atomic<const void*> who{nullptr};
 
   // Stops the next token; closes all nodes if there is none.
   void stop_next() {
@@ -381,7 +389,7 @@ bool context_core::mark(errc why, const std::exception_ptr& cause, operation& by
   observe(touch::release, this);
   const locked hold(lock_);
   if (is_marked()) return false;
-  std::swap(cause_, mine);  // nothing is freed under the lock
+  std::swap(cause_, mine);  // no exception object is freed under the lock
   err_ = why;
   by_ = &by;
   return true;
@@ -417,9 +425,9 @@ bool context_core::take_child(context_core*& child) {
   return true;
 }
 
-// Depth first, in a loop, because a tree may be deeper than a stack. A cancel that waits here waits
-// for a cancel of a part of the tree below, which never waits for one above. So both make progress.
-// Requires: this node is marked.
+// Marks all nodes below this one, depth first, in a loop, because a tree may be deeper than a
+// stack. A cancel that waits here waits for a cancel of a part of the tree below, which never waits
+// for one above. So both make progress. Requires: this node is marked.
 void context_core::mark_below(operation& all) {
   for (context_core* node = this; node != nullptr;) {
     context_core* child = nullptr;
@@ -432,7 +440,7 @@ void context_core::mark_below(operation& all) {
     } else if (child == nullptr) {
       continue;
     } else if (child->done_->is_away()) {
-      child->passed_next_ = std::exchange(all.passed_over, child);  // its test is over
+      child->passed_next_ = std::exchange(all.passed_over, child);  // of a test that is over
     } else if (child->mark(err_, node->cause_, all)) {
       child->above_ = node;
       node = child;
@@ -461,7 +469,8 @@ void context_core::stop_and_close(operation& all) {
   if (all.tokens <= tokens_here) return stop();
   one_shot<seam> over;
   bool has_begun = false;
-  if (!sched::the_scheduler.stopping.load(std::memory_order_relaxed)) {  // else it would never run
+  // While the process ends, a new goroutine would never run.
+  if (!sched::the_scheduler.stopping.load(std::memory_order_relaxed)) {
     try {
       go({.name = "cancel", .stack_size = (tokens_here + all.tokens) * bytes_per_token}, [&] {
         stop();
@@ -683,12 +692,14 @@ const void* find_value(const context_ref& c, const void* key) noexcept {
 
 namespace {
 
-// What after_func returns. It keeps the context, and not the other way round: a context that no
-// thread can end any more goes, and its functions with it.
+// What after_func returns. It refers to the context; the context does not refer to it. So a context
+// that no thread can end any more is destroyed, and its functions with it.
 struct watch {
   context_ref watched;  // null: nothing can end it
   std::shared_ptr<context_function> function;
-  std::atomic<bool> stopped{false};  // relaxed: only which call was first; if watched is null
+  // Used if `watched` is null: whether unwatch_context() was called. relaxed: it only decides which
+  // call was the first.
+  std::atomic<bool> stopped{false};
 };
 
 }  // namespace
@@ -717,7 +728,7 @@ bool unwatch_context(void* handle) {
   auto* const h = static_cast<watch*>(handle);
   if (h->watched.get() == nullptr) return !h->stopped.exchange(true, std::memory_order_relaxed);
   if (!h->watched.get()->remove(*h->function)) return false;
-  h->function->keep = context_ref();  // `watched` keeps the context, too
+  h->function->keep = context_ref();  // not the last reference: `watched` has one, too
   const std::shared_ptr<context_function> last = std::exchange(h->function->self, nullptr);
   return true;
 }

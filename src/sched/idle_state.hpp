@@ -12,10 +12,10 @@
 //     load word: a processor listens and     look at every queue once more;
 //       none searches: wake one                work: take it back, search on; none: sleep
 //
-// [W1] Store-then-load on both sides: either the producer sees that a processor listens, or the
-// searcher's last look sees the work. So no work is left lying while a processor sleeps.
-// tests/model/idle_state_test.cpp walks the interleavings, and fails when the barrier or the last
-// look is left out.
+// [W1] Both sides store first and load afterwards. So the producer sees that a processor listens,
+// or the searcher's last look sees the work, or both. No work is left lying while a processor
+// sleeps. tests/model/idle_state_test.cpp walks the interleavings, and fails when the barrier or
+// the last look is left out.
 //
 // A producer that sees a searcher wakes no machine. The searcher's last look is still to come (I2).
 // If it finds work and is the last one to search, it wakes the next machine.
@@ -23,9 +23,9 @@
 // Invariants:
 //   I1  listening is the number of processors in the idle list that listen; it changes together
 //       with the list, under the scheduler's lock.
-//   I2  A thread that takes one from searching either has found work and passes the search on, or
-//       looks at every queue afterwards.
-//       every queue after it.
+//   I2  A thread that subtracts one from `searching` does one of two things. If it has found work,
+//       it calls work_made() afterwards, so that another machine searches. Otherwise it looks at
+//       every queue afterwards.
 #pragma once
 
 #include "base/platform.hpp"
@@ -39,12 +39,14 @@ class basic_idle_state {
  public:
   // Producer, after its work is visible and a light barrier has passed.
   bool should_wake() const noexcept {
-    // 0 < word < one_searching: a processor listens, none searches.
+    // True exactly if 0 < word < one_searching: a processor listens, and no machine searches. The
+    // subtraction makes it one unsigned comparison, because 0 - 1 is the largest number.
     return word_.load(Platform::hot_load) - 1 < one_searching - 1;  // [W1]
   }
 
   // Takes over the duty of waking a machine: counts one search, on behalf of the machine that is
-  // going to be woken. Returns: false if the duty has gone.
+  // going to be woken. Returns: false if no machine need be woken any more, because one searches,
+  // or no processor listens.
   bool begin_wake() noexcept {
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     do {
@@ -64,7 +66,7 @@ class basic_idle_state {
     return true;
   }
 
-  // Returns: true if this was the last search. I2 says what has to follow.
+  // Ends one search. The caller has to do next what I2 says. Returns: true if no search is left.
   bool end_search() noexcept {
     return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;
   }

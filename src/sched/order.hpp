@@ -10,7 +10,8 @@
 // Lanes. A runnable goroutine is in one of these:
 //
 //   woken     a timer or the world (a descriptor, a plain thread, a call that returned) woke it; or
-//             another goroutine woke it and then woke one more. There is also a global `woken`
+//             another goroutine woke it and then woke one more, which took its place in `next`.
+//             There is also a global `woken`
 //   next      the goroutine that the running one woke last
 //   fresh     has never run: newest first
 //   ready     was woken or has yielded: oldest first
@@ -20,8 +21,8 @@
 // "Those that wait their turn" are the goroutines in the last four lanes.
 //
 // Between two looks the order is: next, ready, newest fresh, the global queue. The lane `woken`
-// goes before all of these while it is its half of the time, and after them otherwise. Ready goes
-// before fresh, because finishing what was begun keeps memory small.
+// goes before all of these while it is its half of the time, otherwise between fresh and the global
+// queue. Ready goes before fresh, because finishing what was begun keeps memory small.
 //
 // A look (order.cpp) happens after 1 to 128 picks: as many as took about 50 us last time. If turns
 // are longer than that, each pick is a look. If the number turns out too large, the monitor asks
@@ -38,9 +39,10 @@
 //     the next look ends the chain.)
 //   - the goroutine that the running one has just started, within the same slice; if turns are
 //     short, the newest goroutine that has never run.
-//   - the oldest of those that wait their turn, whichever lane it is in. After a slice of
-//     goroutines that wake each other, new goroutines that have waited for a slice get a slice,
-//     too. After a slice of new goroutines, sixteen of the oldest get in line.
+//   - the oldest of those that wait their turn, whichever lane it is in. If a chain has just used
+//     up a slice, the next slice belongs to the oldest: goroutines in `fresh` that have waited for
+//     a slice move to the front of `ready`. If the chain has used up its slice by running children
+//     from `fresh`, at most sixteen of the oldest in `fresh` move there.
 // A goroutine that yields after a turn of 50 us or more goes to the end of `shared` (if there are
 // several processors), else to the end of `ready`. Once in a millisecond, while all processors are
 // busy, a look also moves some of the oldest goroutines of its processor to `shared`, if they are
@@ -56,14 +58,14 @@
 //       unless it has waited for a slice and for longer than those that wait their turn.
 //   G2  A goroutine that a timer or the world woke goes ahead of those that have just had a turn.
 //       At most one turn of another goroutine comes before it; then half of the time is for
-//       goroutines like it. Beside hogs, the monitor borrows a processor for it after a millisecond
-//       (watch.hpp).
+//       goroutines like it. If hogs have all processors, the monitor borrows one of them for it
+//       after a millisecond (watch.hpp).
 //   G3  Goroutines that wake each other share one slice, measured in time, the same slice that a
 //       goroutine which computes alone has. So do a goroutine and the children it starts.
 //   G4  Equal goroutines make equal progress.
 //   G5  No goroutine waits for longer than 5 ms while a processor is idle (idle_watch.hpp).
-//   G6  What a goroutine does outside the runtime, blocking or computing, delays others by a slice
-//       at most, whatever was on its seat at that instant (seat.hpp has the table).
+//   G6  A goroutine that blocks or computes outside the runtime delays others by a slice at most.
+//       That holds for every value that its machine's seat may have then (seat.hpp has the table).
 //
 // tests/stress/fairness_test.cpp asserts them one by one; tests/torture does under random loads,
 // beside Go. docs/decisions/009-the-order-of-running.md has the measurements and what was tried.
@@ -163,7 +165,7 @@ class firing {
   firing(const firing&) = delete;
   firing& operator=(const firing&) = delete;
   ~firing() {
-    if (m_ == nullptr) return;  // the timer is a simulation's
+    if (m_ == nullptr) return;  // a simulation fires its timers without a machine
     if (goroutine* const g = take_next(*m_->p)) push_woken(*m_->p, g);
     if (next_ != nullptr) m_->p->next.store(next_, base::hot_store_order);
     work_made(m_);  // thieves could not see these two for a moment

@@ -35,7 +35,8 @@ void tell_of_refusal(int error) noexcept {
   base::warn(line.view());
 }
 
-// The kernel refused a thread: the processor goes to a goroutine that has one, or becomes idle.
+// The kernel refused a thread. The processor goes back to its lender, or to a goroutine or a
+// machine that has a thread; otherwise it becomes idle and numb (idle_list.hpp).
 void make_numb(processor* p) noexcept {
   machine* woken = nullptr;
   sched.lock.lock();
@@ -54,8 +55,8 @@ void make_numb(processor* p) noexcept {
   suspect_deadlock();
 }
 
-// Whether a thread is needed for a processor; or for the reserve, unless it is too early to ask for
-// that again.
+// Whether a thread is needed for a processor or for the reserve. The reserve does not count while
+// it is too early to ask the kernel again.
 bool is_thread_wanted(std::int64_t now) noexcept {
   const std::lock_guard hold(sched.lock);
   if (sched.starting.size() > sched.threads_coming) return true;
@@ -118,7 +119,7 @@ void add_starting_locked(processor* p) noexcept {
   }
   sched.starting.push_back(p);  // first come, first served
   ask_for_thread_locked();
-  note_activity();  // if the thread does not come, the monitor acts
+  note_activity();  // if the thread does not come, the monitor finds another use (watch::rescue)
 }
 
 bool remove_starting_locked(processor* p) noexcept {

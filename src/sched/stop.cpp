@@ -1,13 +1,14 @@
 // stop.cpp: stopping all goroutines when the process ends.
 //
 // When a process exits, its static objects are destroyed, and goroutines that still run would use
-// them. So all machines are stopped first. They are neither unwound nor waited for:
+// them. So all machines are stopped first. Their stacks are not unwound, and the exit does not wait
+// until their goroutines end:
 //
 //   asleep or searching     sees `stopping` before it runs another goroutine
 //   enters the runtime      finds `stopped` on its seat and stays there
 //   computes in user code   gets a signal, whose handler does not return
-//   is paused               goes on computing, because it may hold a lock; is then stopped by a
-//                           signal, too
+//   is paused               is released from its pause, because it may hold a lock; then computes,
+//                           and is stopped by a signal
 //
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the locks of those libraries. So the handler looks where it has interrupted
@@ -22,12 +23,12 @@
 // allocates, throws and so on. If a thread was stopped while it held a lock that the trial needs,
 // the trial hangs. Then a timer interrupts the trial and lets one thread go on for a moment, then
 // the next one, and so on; after all of them, two at a time, for longer. The timer stops these
-// threads again, most often while the exiting thread itself has the lock. A trial that did not hang
-// while all other threads were stopped shows that the locks are free; and no thread is left to take
-// one.
+// threads again. Most often the exiting thread itself has the lock at that moment, so that they do
+// not. A trial that did not hang while all other threads were stopped shows that the locks are
+// free; and no thread is left to take one.
 //
-// The signal is SIGURG, which does nothing by default. Its handler is installed only now, when the
-// process has no more use for a handler of its own.
+// The signal is SIGURG, which does nothing by default. The handler is installed only when the
+// process ends, because then the process has no more use for a handler of its own.
 #include "sched/stop.hpp"
 
 #include "base/backtrace.hpp"
@@ -70,20 +71,21 @@ constexpr std::int64_t tick_ns = 150'000;  // a trial without progress from tick
 constexpr std::uint32_t ticks_max = 64;
 constexpr int stdio_tries = 1000;
 constexpr std::int64_t last_ns = 10'000'000;
-constexpr std::int64_t trials_ns = 10'000'000'000;  // to give up means to hang in a destructor
+// Long, because an exit that gives up its trials too early may hang in a destructor.
+constexpr std::int64_t trials_ns = 10'000'000'000;
 
 const machine* exiting_machine = nullptr;  // null if a plain thread exits
 
 // Used by the exiting thread, which makes a trial, and by its handler, which interrupts the trial.
 std::atomic<std::uint32_t> trial_steps{0};  // how far it has got
-std::uint32_t seen_steps = 0;               // at the last tick
+std::uint32_t seen_steps = 0;               // trial_steps at the last tick
 bool has_hung = false;
 // Which threads go on when the trial hangs.
 struct turns {
-  std::uint32_t at = 0;     // the next one, as an index into the table of machines
-  std::uint32_t width = 1;  // how many go on at a time,
-  std::uint32_t ticks = 1;  // and for how many ticks
-  std::uint32_t left = 0;   // how many ticks are left for those whose turn it is
+  std::uint32_t at = 0;     // index of the next thread's machine in the table of machines
+  std::uint32_t width = 1;  // how many threads go on at a time
+  std::uint32_t ticks = 1;  // how many ticks they have
+  std::uint32_t left = 0;   // how many ticks are left to the threads that go on now
 };
 turns turn;
 
@@ -132,9 +134,10 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
   if (m->holds_lock.load(std::memory_order_relaxed) != 0) return;  // the next signal stops it
   const std::uintptr_t pc = base::interrupted_pc(ucontext);
   if (interrupts_libraries(pc)) {
-    // relaxed: only this handler writes them; stop_machines() reads a hint. A thread that fills a
-    // lot of memory also stays at one place, but that is not a system call. (ThreadSanitizer calls
-    // the handler later, with an old place.)
+    // stop_place and stop_rounds are relaxed: only this handler writes them, and is_left_alone()
+    // reads a hint. A thread that fills a lot of memory also stays at one instruction, but not at a
+    // system call. (ThreadSanitizer calls the handler late, with an old `pc`. So there the thread
+    // need not be at a system call.)
     const bool stays = m->stop_place.load(std::memory_order_relaxed) == pc &&
                        (base::sanitizer::is_thread || base::is_at_system_call(pc));
     m->stop_place.store(pc, std::memory_order_relaxed);
@@ -173,7 +176,8 @@ bool signal_rest() noexcept {
     if (m == nullptr) break;
     if (m == exiting_machine || is_harmless(m)) continue;
     none = false;
-    // A machine inside is about to read its seat's word, or to leave: the next round sees which.
+    // A machine inside the runtime gets no signal: it is about to read `stopped` on its seat, or to
+    // leave the runtime. The next round sees which.
     const pid_t thread = m->thread_id.load(std::memory_order_relaxed);
     if (!m->seat.inside_hint() && thread != 0) {
       ::syscall(SYS_tgkill, ::getpid(), thread, stop_signal);
@@ -186,7 +190,7 @@ void stop_all(std::int64_t until_ns) noexcept {
   while (!signal_rest() && base::now_ns() < until_ns) pause_a_moment();
 }
 
-// Lets the next of the threads go on that the signal has stopped.
+// Of the threads that the signal has stopped, lets the next `turn.width` go on.
 void let_next_go() noexcept {
   for (std::uint32_t n = 0; n < turn.width;) {
     machine* const m = sched.machine_table[turn.at].load(std::memory_order_acquire);
@@ -203,8 +207,8 @@ void let_next_go() noexcept {
   }
 }
 
-// The handler's part of a trial. (A thread that has lost its core makes no progress either, but
-// then the tick is late, too.)
+// Runs in the timer's handler, on the exiting thread, during a trial. (A thread that has lost its
+// core makes no progress either, but then the tick comes late, too.)
 void on_tick() noexcept {
   const std::uint32_t steps = trial_steps.load(std::memory_order_relaxed);
   const bool gets_on = std::exchange(seen_steps, steps) != steps;
@@ -321,15 +325,17 @@ void try_locks() noexcept {
   }
 }
 
-// Makes trials until the exiting thread can go on without the threads that have stopped.
+// Makes trials until one shows that the stopped threads hold no lock which the exiting thread
+// needs, or until `until_ns`.
 void make_trials(std::int64_t until_ns) noexcept {
   const trial_timer timer;
-  if (!timer) return;  // in a sandbox: nothing would end a trial that hangs
+  if (!timer) return;  // a sandbox may forbid timers; without one a trial might hang for ever
   for (bool done = false; !done && base::now_ns() < until_ns;) {
     has_hung = false;
     turn.width = 1;
     count_step();
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler uses these fields, too
+    // The handler uses `has_hung` and `turn`, too.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     done = signal_rest();
     try_locks();
     std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -368,7 +374,7 @@ void freeze_goroutines() noexcept {
     if (m != self) m->seat.stop();
   }
   base::heavy_barrier();
-  release_paused();  // they may hold a lock that a report or a destructor needs
+  release_paused();  // paused threads may hold a lock that a report or a destructor needs
 }
 
 void stop_machines(int status) noexcept {

@@ -20,15 +20,19 @@ constexpr std::int64_t patience_min_ns = 5'000;
 constexpr std::int64_t patience_io_ns = 100'000;
 constexpr std::int64_t patience_max_ns = 320'000;
 constexpr std::int64_t question_ns = 1'500;
-// A stolen goroutine should keep the thief busy for so long on average, else it was cheaper to
-// leave it: what the goroutine touches has to come over from the other core.
+// A theft should keep the thief busy for theft_cost_ns, plus theft_cost_each_ns for each stolen
+// goroutine. Else it was cheaper to leave them, because what they touch has to come over from the
+// other core.
 constexpr std::int64_t theft_cost_ns = 2'000;
 constexpr std::int64_t theft_cost_each_ns = 200;
-// A stolen goroutine that waits for those that stayed should have stayed, too. The time that it
-// waits is only a part of what the theft costs them, so it counts so many times.
+// Stolen goroutines may wait for the lock of a channel which goroutines that stayed use, too. Then
+// they should have stayed. The thief knows only how long they waited. The theft costs the others
+// time as well, so the wait counts this many times.
 constexpr std::int64_t wait_weight = 4;
 
-// Takes half of what the victim has, the oldest first; of an odd number, the larger half.
+// Steals: takes half of each lane of the victim, the oldest first; of an odd number, the larger
+// half. `next` is taken only if the thief asked for it (the victim is stuck) and the lanes are
+// empty, because `next` is about to run.
 void take_half(processor& victim, share& out) noexcept {
   out.size = 0;
   const auto take = [&out](auto& queue) {
@@ -70,8 +74,8 @@ goroutine* keep_share(processor& p, const share& loot) noexcept {
   return loot.items[0];
 }
 
-// For a victim whose machine computes, and has not noticed that it has its processor back from a
-// loan. Such a processor is touched only under the lock (handoff.cpp).
+// Robs a processor that is back from a loan while its machine computes and has not noticed. Until
+// it does, the processor is touched only under the scheduler's lock (ownership.hpp, Loans).
 bool rob_returned(processor& p, processor& victim, machine* owner) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   if (!owner->is_returned.load(std::memory_order_relaxed) || owner->p != &victim) return false;
@@ -95,7 +99,9 @@ bool ask_or_take(processor& p, processor& victim, machine* owner) noexcept {
   } else if (owner->is_returned.load(std::memory_order_relaxed)) {
     return rob_returned(p, victim, owner);
   } else if (owner->seat.claim(claim_turns)) {
-    has_plea = true;  // or the word was something else that has gone since
+    // The claim has replaced a plea, which is put back below. (If the word was another one when the
+    // thief asked, and has gone since, the victim gets a plea for nothing.)
+    has_plea = true;
   } else {
     return false;
   }
@@ -153,15 +159,16 @@ goroutine* consider(machine* m, processor& victim, std::int64_t now) noexcept {
     seen.picks_since_ns = now;
   }
   if (m->told_of == &victim && m->told_picks == picks) {
-    // This work is what the machine was woken for, and waking it took longer than any patience.
+    // The machine was woken for this work. Waking it took longer than any patience, so the victim
+    // counts as stuck for that long.
     seen.picks_since_ns =
         std::min(seen.picks_since_ns, now - std::max(p.patience_ns, m->told_waited_ns));
   }
-  if (woken.front >= seen.woken_mark) {  // all that were there at the mark are gone
+  if (woken.front >= seen.woken_mark) {  // every goroutine that was there at the mark has left
     seen.woken_mark = woken.back;
     seen.woken_since_ns = now;
   }
-  if (ready.front >= seen.ready_mark) {  // all that were there at the mark are gone
+  if (ready.front >= seen.ready_mark) {  // likewise
     seen.ready_mark = ready.back;
     seen.ready_since_ns = now;
   }
@@ -189,7 +196,8 @@ goroutine* steal(machine* m, std::int64_t now) noexcept {
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   std::uint32_t at = choose(p, choice::victim, procs);
   std::uint32_t stride = procs <= 2 ? 1 : 1 + choose(p, choice::stride, procs - 1);
-  while (std::gcd(stride, procs) != 1) ++stride;  // 1 + a multiple of procs at the latest
+  // Ends at procs - 1 at the latest, which is coprime to procs.
+  while (std::gcd(stride, procs) != 1) ++stride;
   for (std::uint32_t i = 0; i < procs; ++i, at = (at + stride) % procs) {
     processor* const victim = the_scheduler.processors[at].load(std::memory_order_relaxed);  // [P1]
     if (victim == &p || victim->holder.load(std::memory_order_relaxed) == nullptr) continue;

@@ -1,7 +1,7 @@
-// interruption.hpp: waits that something other than their primitive, a context, may end.
+// interruption.hpp: how a context ends a wait early.
 //
 // The waiter sits in the queue of its primitive, and its interruption is registered with the
-// watched object. When the watched object ends, it fires the interruption while holding its own
+// watched object, a context. When the context ends, it fires the interruption while holding its own
 // lock:
 //
 //     the waiter, in its queue                fire()

@@ -14,13 +14,13 @@
 //   I1  `waited` is set only by a step that sees the counter above 0. So the done that brings the
 //       counter to 0 sees `waited`, and is the one that has to release the waiters.
 //   I2  No thread touches the core after the step that lets wait() return. For a done that does not
-//       have to release waiters, that step is its exchange; for the one that does, it is clearing
-//       the flags. A wait() that finds the counter 0 but a flag set stays until the flags are
-//       clear.
+//       have to release waiters, that step is its compare-exchange. For the done that does, it is
+//       the one that clears the flags. A wait() that finds the counter 0 but a flag set stays until
+//       the flags are clear.
 //
 // Memory order:
-//   [D1] done's release -> wait's acquire: what came before done is visible after wait. The chain
-//        of exchanges keeps every earlier done's release.
+//   [D1] done's release -> wait's acquire: what came before done is visible after wait. Each done's
+//        compare-exchange continues the release of the dones before it, so that holds for all.
 //   [D2] unlock's release -> lock's acquire: the list.
 #pragma once
 
@@ -93,7 +93,8 @@ class wait_group_core {
     return static_cast<std::uint32_t>(word >> count_shift);
   }
 
-  // Locks the list while `wanted(word)` holds. Returns: false as soon as it does not.
+  // Waits for the lock of the list and takes it. Returns: false, without the lock, as soon as
+  // `wanted(word)` is false.
   template <class Wanted>
   bool lock_while(Wanted wanted) noexcept {
     std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
