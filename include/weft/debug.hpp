@@ -49,6 +49,7 @@ class scheduler_stats {
 // pause.    a hog's thread was stopped: hog, unattached (its processor had gone before)
 // resume    the stopped thread went on
 // return.   a goroutine came back without a processor: loan, same, other, queued
+// idle.overlooked  a goroutine waited beside an idle processor
 // monitor.rounds, stall.reports
 WEFT_API scheduler_stats stats();
 

@@ -113,6 +113,7 @@ bool retake(processor& p, retake_cause why, const seen_turn* seen) noexcept {
       return false;
     }
   }
+  // Here the processor changes hands: it leaves `owner`, for another machine or the idle list.
   machine* const woken = pass_on_from_locked(owner, why);
   if (!was_returned) owner->seat.take();
   const departure left = ownership::after_passing_locked(p, woken);

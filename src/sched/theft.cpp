@@ -32,7 +32,7 @@ constexpr std::int64_t wait_weight = 4;
 
 // Steals: takes half of each lane of the victim, the oldest first; of an odd number, the larger
 // half. `next` is taken only if the thief asked for it (the victim is stuck) and the lanes are
-// empty, because `next` is about to run.
+// empty: otherwise `next` stays, because the victim's next pick runs it at once.
 void take_half(processor& victim, share& out) noexcept {
   out.size = 0;
   const auto take = [&out](auto& queue) {

@@ -1,17 +1,18 @@
 /* handoff.pml: how a processor leaves a machine whose goroutine blocks or hogs it, and how that
    goroutine comes back: src/sched/ownership.cpp, handoff.cpp, preempt.cpp and the parts of
-   machine_thread.cpp and enter.cpp that they stand on. Checked exhaustively by tests/model/run_spin, which also sees each
-   of the mutants below fail.
+   machine_thread.cpp and enter.cpp that they stand on. Checked exhaustively by tests/model/run_spin,
+   which also sees each of the mutants below fail.
 
    Two processors, two goroutines, three machines (one to spare), the monitor and a plain thread
-   that wakes goroutines. What the scheduler's lock guards is one step here, as nobody who does not
-   hold it looks; what it does not guard, the seat's word and `inside`, is a step each. Memory is
-   sequentially consistent: stores that linger are the matter of tests/model/seat_test.cpp; when to
-   wake whom is that of idle_state_test.cpp, so who runs out of work here lies down in one step.
+   that wakes goroutines. What the scheduler's lock guards is one step here, because a thread
+   without the lock does not look at it. Each access to what the lock does not guard, the seat's
+   word and `inside`, is a step of its own. Memory is sequentially consistent: stores that become
+   visible late are tested by tests/model/seat_test.cpp. When which machine has to be woken is tested
+   by idle_state_test.cpp; so here a machine that runs out of work lies down in one step.
 
-   What must hold: no processor is used by two or lost; a goroutine is on one machine or in one
-   queue; a loan is known to both sides; a token is consumed before the next one comes; and when
-   nobody is about to do anything, no goroutine waits for a processor while one is idle. */
+   What must hold: no processor is used by two threads or lost; a goroutine is on one machine or in
+   one queue; a loan is known to both sides; a token is consumed before the next one comes; and when
+   no thread is about to do anything, no goroutine waits for a processor while one is idle. */
 
 #ifndef NM
 #define NM 3
@@ -114,7 +115,8 @@ inline pass_on(p1) {
   fi
 }
 
-/* Who lies down looks for work once more, and so does whoever makes some: one step here. */
+/* A machine that lies down looks for work once more, and so does a thread that makes some. Here
+   that is one step. */
 inline look_for_others() {
   do
   :: ANY_IDLE && ANY_SPARE && (SOME(WOKEN) || SOME(SHARED)) -> AN_IDLE(f); idle[f] = 0; staff(f)
@@ -163,13 +165,13 @@ find_work:
        f = mp[m]; mp[m] = NIL; return_loan(f); f = 0; goto lie_down
     :: mp[m] != NIL && !SOME(WOKEN) && lender[mp[m]] == NIL && SOME(SHARED) -> ANY(g, SHARED)
     :: else ->
-       /* theft.cpp, rob_returned: what is on the processor of one that has not noticed its return. */
+       /* theft.cpp, rob_returned: a processor whose machine has not noticed that it is back. */
        if
        :: holder[0] != NIL && returned[holder[0]] && mp[holder[0]] == 0 -> assert(!users[0])
        :: holder[1] != NIL && returned[holder[1]] && mp[holder[1]] == 1 -> assert(!users[1])
        :: else
        fi;
-       /* sleep.cpp, sleep_idle; the processor alone, as anybody may take it. */
+       /* sleep.cpp, sleep_idle; only the processor lies down, because any thread may take it. */
        f = mp[m]; mp[m] = NIL; holder[f] = NIL; idle[f] = 1; f = 0; goto lie_down
     fi;
     if
@@ -259,7 +261,7 @@ handler_settled:
        :: place[g] = SHARED
        :: place[g] = WOKEN
        fi
-    :: back == 0 && mp[m] != NIL -> returned[m] = 0; word[m] = FREE; goto leave /* nobody waits */
+    :: back == 0 && mp[m] != NIL -> returned[m] = 0; word[m] = FREE; goto leave /* none waits */
     :: back == 0 && mp[m] != NIL && !ANY_IDLE && (SOME(WOKEN) || SOME(SHARED)) ->
        f = mp[m];
        returned[m] = 0;

@@ -115,8 +115,8 @@ struct scheduler {
   void run(machine& m) {
     while (over.load(acquire) == 0) {
       if (!m.searching.get()) m.searching.set(idle.try_search(searches_max));
-      // Others search on its behalf. It will come back here until they have found or given up, and
-      // the model need not see each time that it does.
+      // Other machines search in its place. It comes back here until they have found work or given
+      // up; the model need not see each time.
       if (!m.searching.get()) Platform::pause();
       if (m.searching.get() && find_work()) {
         m.searching.set(false);
@@ -212,8 +212,8 @@ struct hogs : as_written {
   static constexpr goroutines are = goroutines::run_for_ever;
 };
 
-// I2: a producer that sees a search wakes nobody. If the searcher takes another piece of work and
-// is busy with it from then on, the next machine must be woken all the same.
+// I2: a producer that sees a search wakes no machine. If the searcher takes another piece of work
+// and is busy with it from then on, the next machine must be woken all the same.
 TYPED_TEST(idle_state, no_work_lies_behind_a_hog_while_a_machine_sleeps) {
   expect_right({.preemptions = 1}, &sleepers_and_producers<TypeParam, hogs, 2, 2>);
 }
@@ -240,9 +240,9 @@ TEST(idle_state_mutants, are_caught) {
       lies);
   // ...and without a last look there is nothing to keep.
   EXPECT_EQ(explore({}, &sleepers_and_producers<platform, no_last_look, 1, 1>).message, lies);
-  // A wake_one() that finds nobody has announced a search that does not take place. If it takes
-  // that back only after the lock, a machine may lie down in between, and a second producer see a
-  // search and wake nobody.
+  // A wake_one() that finds no machine has announced a search that does not take place. If it takes
+  // the announcement back only after it has released the lock, a machine may lie down in between,
+  // and a second producer may see a search and wake no machine.
   EXPECT_EQ(explore({}, &sleepers_and_producers<platform, late_give_up, 1, 2>).message, lies);
   EXPECT_EQ(
       explore({.preemptions = 1}, &sleepers_and_producers<platform, search_not_passed_on, 2, 2>)

@@ -2,9 +2,9 @@
 // buffers, within the bounds named at each test.
 //
 // The owner behaves as enter_slow() in sched/enter.cpp and give_up_seat() in sched/handoff.cpp do,
-// the thief as rob(), the detacher as retake() and the monitor as watch::end_slice(); what a
-// processor owns is a `var` each of them reads and writes. (Who holds which processor otherwise is
-// the matter of handoff.pml.)
+// the thief as rob(), the detacher as retake() and the monitor as watch::end_slice(). What a
+// processor owns is a `var` that each of them reads and writes. (Which machine holds which
+// processor otherwise is the subject of handoff.pml.)
 #include "sched/seat.hpp"
 
 #include "model/expect.hpp"
@@ -166,7 +166,7 @@ struct machine {
   // Claimer: takes the processor away and keeps it.
   bool detach(int turns) {
     if (!seat.claim(turns)) return false;
-    if (p.get() != &first) {  // somebody was faster
+    if (p.get() != &first) {  // another claimer was faster
       seat.release();
       return false;
     }
@@ -322,8 +322,8 @@ void owner_and_two_claimers(world& w) {
   s.at_end([](auto& m) { check(m.first.uses.get() == 1 + m.visits, "a use was lost"); });
 }
 
-// I2: whoever has taken the processor has it for good; the owner goes on with another one, which
-// may be claimed in turn.
+// I2: a detacher that has taken the processor has it for good. The owner goes on with another one,
+// which may be claimed in turn.
 template <class Platform, int turns>
 void owner_and_detacher(world& w) {
   auto m = std::make_shared<machine<Platform>>();
@@ -367,7 +367,7 @@ void owner_beggar_and_claimer(world& w) {
   s.at_end([](auto& m) { m.check_work(); });
 }
 
-// A claim that failed leaves its plea, which is heard once, at the next entry, or waits for it.
+// A claim that failed leaves its plea. The owner hears the plea once, at its next entry.
 template <class Platform, int stays>
 void owner_and_pleading_claimer(world& w) {
   scene<Platform> s(w);
@@ -379,8 +379,8 @@ void owner_and_pleading_claimer(world& w) {
   });
 }
 
-// The same for the monitor's plea; a claim that fails leaves it where it is, one that does not may
-// end it: the processor has changed hands, or could have.
+// The same for the monitor's plea. A claim that fails leaves the plea. A claim that succeeds may
+// end it, because the processor has changed hands, or could have.
 template <class Platform, int turns>
 void owner_monitor_and_claimer(world& w) {
   scene<Platform> s(w);
@@ -412,8 +412,8 @@ void owner_monitor_and_thief(world& w) {
   });
 }
 
-// A processor leaves its machine although a thief's question lies on the seat; the thief is
-// answered once, by the owner or by who took the processor, and goes on.
+// A processor leaves its machine although a thief's question lies on the seat. The thief is
+// answered once, by the owner or by the detacher that took the processor, and goes on.
 template <class Platform, int turns>
 void owner_thief_and_detacher(world& w) {
   scene<Platform> s(w);
@@ -427,7 +427,8 @@ void owner_thief_and_detacher(world& w) {
   });
 }
 
-// What an owner gives up is its own to give: no claimer has it too, or comes for it afterwards.
+// A processor that the owner gives up goes to one thread: no claimer has it, too, or takes it
+// later.
 template <class Platform, bool heeds>
 void owner_gives_up(world& w) {
   scene<Platform> s(w);
@@ -491,7 +492,7 @@ void owner_claimer_and_stop(world& w) {
   });
 }
 
-// A claimer that looks once gives up while the owner is inside; one that looks twice waits for it.
+// A claimer that looks once gives up while the owner is inside. One that looks twice waits for it.
 // A whim ends that wait early.
 template <class Platform>
 class seat : public testing::Test {};
@@ -539,8 +540,8 @@ TYPED_TEST(seat, is_taken_whatever_a_thief_asks) {
   expect_right({.preemptions = 2, .whims = 1}, &owner_thief_and_detacher<TypeParam, 2>);
 }
 
-// A hog whose plea is lost keeps its processor until its signal comes; one that hears a plea twice
-// waits twice.
+// A hog that does not hear its plea keeps its processor until its signal comes. A hog that hears a
+// plea twice yields twice.
 TYPED_TEST(seat, hears_a_plea_once) {
   expect_right(all, &owner_and_pleading_claimer<TypeParam, 2>);
   expect_right(all, &owner_and_pleading_claimer<TypeParam, 3>);

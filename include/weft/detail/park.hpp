@@ -13,6 +13,15 @@
 //
 // "Inside the runtime" means that the monitor will not pause or detach the caller; so a primitive
 // holds its own short locks only inside. Nothing may be allocated, thrown or called back there.
+//
+// To add a blocking primitive (the model is the semaphore):
+//   - the fast paths in include/weft/detail/<noun>_core.hpp, the slow paths in src/sync/<noun>.cpp;
+//     a wait takes a `patience` (patience.hpp), and a wait with a context is wait_with() around it
+//     (context_wait.hpp);
+//   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp;
+//   - a wait_reason below, and its text in to_string() in src/sched/park.cpp;
+//   - both headers in PUBLIC in tools/check_layers.py, the tags in docs/memory-model.md, a test in
+//     tests/unit, and a model test if the core is lock-free.
 #pragma once
 
 #include <weft/detail/config.hpp>
