@@ -136,9 +136,10 @@ class outgoing {
   }
   // Requires: T travels in a box, and the value has not been sent.
   const T* value() const noexcept { return std::addressof(element_type::box_in(element_)->value); }
-  // Moves a value that was not sent back into the object it came from. A T without move assignment
-  // is constructed anew in that object. If its constructor throws then, the process ends, because
-  // no valid object is left there. An inline value was copied, so it needs no way back.
+  // Moves a value that was not sent back into the object it came from. If T's move constructor
+  // cannot throw, or T has no move assignment, that object is destroyed and constructed anew;
+  // otherwise it is assigned to. If the constructor throws after all, no valid object is left, and
+  // the process ends. An inline value was copied, so it needs no way back.
   void return_to(T& value) {
     // A base class must stay the part of a larger object that it is.
     constexpr bool may_be_base = std::has_virtual_destructor_v<T> && !std::is_final_v<T>;

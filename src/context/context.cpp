@@ -20,17 +20,17 @@
 // registered last runs first (libstdc++). So cancel registers a callback of its own, in which it
 // stops the next token. In the innermost of these nested calls all tokens are stopped, and cancel
 // closes the nodes there. The user's callbacks run afterwards, as the nested calls return. The
-// goroutine is locked to its thread meanwhile, because a stop_source knows the caller of its
-// callbacks by the thread. With more than 16 tokens a goroutine with a stack large enough makes
-// these calls. If a user registers a callback after cancel has registered its own, the user's runs
-// before the nodes are closed. If it calls cancel() again, or makes a child, it must not wait for
-// the cancel that runs it. So that call closes all nodes itself.
+// goroutine is locked to its thread meanwhile, because a stop_source tells by the thread whether a
+// call comes from its own callbacks. With more than 16 tokens these calls are made by a goroutine
+// whose stack is large enough. If a user registers a callback after cancel has registered its own,
+// the user's runs before the nodes are closed. If it calls cancel() again, or makes a child, it
+// must not wait for the cancel that runs it. So that call closes all nodes itself.
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its
 // ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
 // itself once it has given out its stop token, because the last copy of a token goes without
 // notice. The timer of a deadline does not keep the node: it asks for a reference when it fires. So
-// a context that none of these keeps goes at once, and its timer with it.
+// a node that none of these keeps is destroyed at once, and its timer with it.
 //
 // Invariants:
 //   I1  A node in a list of children is not marked, or the cancel that marked it has not finished

@@ -1,11 +1,10 @@
 // counters.hpp: how often processors changed hands, and why. All counting is off the fast paths, so
 // plain shared counters are good enough.
 //
-// To add a counter `loan.refused`:
-//   - a member `counter loan_refused;` below, with a comment that says what is counted, and
-//     `the_counters.loan_refused.add();` where it happens;
-//   - a line `{"loan.refused", c.loan_refused.get()},` in stats() in src/debug/stats.cpp;
-//   - the name in the comment above stats() in include/weft/debug.hpp.
+// To add a counter:
+//   - a member below, with a comment that says what it counts; call its add() where that happens;
+//   - a line with its name and value in stats(), src/debug/stats.cpp;
+//   - its name in the comment above stats() in include/weft/debug.hpp.
 #pragma once
 
 #include <atomic>

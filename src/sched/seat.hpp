@@ -205,7 +205,7 @@ class basic_seat {
   // Claimer. The owner no longer has a processor.
   void take() noexcept { decide(taken); }
 
-  // Anyone, at the end of the process: after it nobody enters any more.
+  // Any thread, at the end of the process: after it no thread enters any more.
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
 
   // Owner, if it is the one that goes on when the process ends. No claimer comes any more.

@@ -1,14 +1,14 @@
 /* handoff.pml: how a processor leaves a machine whose goroutine blocks or hogs it, and how that
    goroutine comes back: src/sched/ownership.cpp, handoff.cpp, preempt.cpp and the parts of
-   machine_thread.cpp and enter.cpp that they stand on. Checked exhaustively by tests/model/run_spin,
-   which also sees each of the mutants below fail.
+   machine_thread.cpp and enter.cpp that they stand on. tests/model/run_spin checks it exhaustively,
+   and sees each of the mutants below fail.
 
    Two processors, two goroutines, three machines (one to spare), the monitor and a plain thread
    that wakes goroutines. What the scheduler's lock guards is one step here, because a thread
    without the lock does not look at it. Each access to what the lock does not guard, the seat's
-   word and `inside`, is a step of its own. Memory is sequentially consistent: stores that become
-   visible late are tested by tests/model/seat_test.cpp. When which machine has to be woken is tested
-   by idle_state_test.cpp; so here a machine that runs out of work lies down in one step.
+   word and `inside`, is a step of its own. Memory is sequentially consistent here;
+   tests/model/seat_test.cpp explores stores that become visible late. A machine that runs out of
+   work lies down in one step here; idle_state_test.cpp explores which machine has to be woken.
 
    What must hold: no processor is used by two threads or lost; a goroutine is on one machine or in
    one queue; a loan is known to both sides; a token is consumed before the next one comes; and when

@@ -176,7 +176,7 @@ class wait_group_core {
     wait_group_core* const core = self->core;
     // With the counter at 0 the last done is on its way to release() and will ready this waiter,
     // too. A waiter gives up only after it has seen the counter above 0, so no such done is left
-    // over for a later round.
+    // over that could release the waiters of a later use of the counter.
     if (!core->lock_while(
             [](std::uint64_t word) { return (word & waited) != 0 && count_of(word) != 0; })) {
       return false;
