@@ -302,14 +302,17 @@ class context_core final : public chan_owner {
   operation* by_ = nullptr;    // guarded by lock_; the cancel that marked it; dangles once closed
   errc err_{};                 // written once, under lock_; immutable after [N3]
   std::exception_ptr cause_;   // like err_
-  context_watcher* children_ = nullptr;   // guarded by lock_
-  context_watcher* watchers_ = nullptr;   // guarded by lock_; functions and interruptions
-  context_child as_child_{this};          // in the list of the ancestor
-  chan_core* done_ = nullptr;             // closed once
-  one_shot<seam> finished_;               // the whole subtree is closed
-  context_core* passed_next_ = nullptr;   // of the cancel that took this from its ancestor's list
-  context_core* above_ = nullptr;         // used by the cancel: the node to go on with after this
-                                          // one; then the next node in its list of marked nodes
+  context_watcher* children_ = nullptr;  // guarded by lock_
+  context_watcher* watchers_ = nullptr;  // guarded by lock_; functions and interruptions
+  context_child as_child_{this};         // in the list of the ancestor
+  chan_core* done_ = nullptr;            // closed once
+  one_shot<seam> finished_;              // the whole subtree is closed
+  // Used by the cancel that took this node out of its ancestor's list: the next one in
+  // `passed_over`.
+  context_core* passed_next_ = nullptr;
+  // Used by the cancel that marked this node. While it walks the tree: the node to which it returns
+  // from this one. Afterwards: the next node in `marked`.
+  context_core* above_ = nullptr;
   std::optional<std::stop_source> stop_;  // guarded by lock_ until it is set
   std::optional<std::stop_callback<stopper>> stop_callback_;
   timer_ref timer_;  // guarded by lock_
@@ -440,7 +443,8 @@ void context_core::mark_below(operation& all) {
     } else if (child == nullptr) {
       continue;
     } else if (child->done_->is_away()) {
-      child->passed_next_ = std::exchange(all.passed_over, child);  // of a test that is over
+      // The child was made in a test's simulation, which is over.
+      child->passed_next_ = std::exchange(all.passed_over, child);
     } else if (child->mark(err_, node->cause_, all)) {
       child->above_ = node;
       node = child;

@@ -1,5 +1,5 @@
-// idle_state.hpp: how many machines look for work, and how many processors wait to be told of work,
-// in one word that each producer of work reads.
+// idle_state.hpp: how many machines look for work, and how many processors have to be woken for
+// work, in one word that each producer of work reads.
 //
 // `searching` machines hold a processor and look for work. `listening` processors lie in the idle
 // list and rely on being woken. (A processor that dozes, sleep.hpp, is neither: its machine looks
