@@ -92,8 +92,9 @@ struct request {
   std::string target;     // "/path?query", as received; "/path" if "http://host/path" was received
   http::headers headers;  // Host is the host of the target, if the target has one
   std::string body;       // all of it; empty for a streaming handler
-  // Has the values of serve's context. It ends when the server gives up waiting for the handler
-  // (serve_options::drain), but not when the client goes away: see response::while_connected.
+  // This context has the values of serve's context. It ends when the server gives up waiting for
+  // the handler (serve_options::drain), but not when the client goes away: see
+  // response::while_connected.
   context ctx = context::background();
 };
 
@@ -104,8 +105,9 @@ class connection;
 // The answer to a request. The status is 200 unless the handler sets another. A body that ends
 // within serve_options::buffer_bytes is sent with its Content-Length when the handler returns. A
 // longer body, or one that is flushed, is sent in pieces (chunked), unless the handler has set a
-// Content-Length. The answer to HEAD has the same head, but no body; if the handler wrote no body
-// and set no Content-Length, the head has no length.
+// Content-Length. The answer to HEAD has the same head as if the body were sent, but no body. If
+// the handler wrote no body and set no Content-Length, the head of that answer has no
+// Content-Length.
 //
 // Requires: one goroutine at a time uses the response, and none after the handler has returned.
 class response {
@@ -115,27 +117,28 @@ class response {
   WEFT_API void status(int code);
   // set() sets a header field and replaces any field of that name; add() adds one more
   // (Set-Cookie). The server itself manages the connection: Transfer-Encoding cannot be set, and
-  // Connection only to "close". With a Content-Length a flushed body is not chunked; writing more
-  // than that throws std::logic_error, and writing less breaks the connection off. Throws:
-  // std::invalid_argument if a name is no token, or a value has control characters (so that nobody
-  // can smuggle a line in); std::logic_error if the head has been sent.
+  // Connection only to "close". With a Content-Length a flushed body is not chunked. Writing more
+  // than the Content-Length throws std::logic_error, and writing less breaks the connection off.
+  // Throws: std::invalid_argument if a name is no token, or a value has control characters (so that
+  // nobody can smuggle a line in); std::logic_error if the head has been sent.
   WEFT_API void set(std::string_view name, std::string_view value);
   WEFT_API void add(std::string_view name, std::string_view value);
   // Appends to the body. Has no effect once the client is gone: see flush. Blocks: the goroutine,
   // while the client does not read and serve_options::buffer_bytes have been written.
   WEFT_API void write(std::string_view text);
-  // Appends a file from its position on, at most `count` bytes. More than a few KiB of a file on a
-  // disk never enter the program's memory, unless the body is chunked. If the file is the whole
-  // body so far and no Content-Length is set, this call sets it. Blocks: as flush. Returns: why the
-  // file cannot be read, or why the client can no longer be reached.
+  // Appends a file, from its current position on, at most `count` bytes. If that is more than a few
+  // KiB of a file on a disk, the bytes never enter the program's memory, unless the body is
+  // chunked. If the file is the whole body so far and no Content-Length is set, this call sets it.
+  // Blocks: as flush. Returns: why the file cannot be read, or why the client can no longer be
+  // reached.
   [[nodiscard]] WEFT_API std::error_code write_file(
       os::file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
   // Sends what has been written so far; from then on the body is sent piece by piece. Blocks: the
   // goroutine, while the client does not read. Returns: why the client can no longer be reached.
   [[nodiscard]] WEFT_API std::error_code flush();
-  // Returns: a context below request::ctx that also ends when the handler returns, and when the
-  // client goes away: when it closes the connection, or only the side on which it sends. The first
-  // call starts a goroutine. Throws: as weft::go.
+  // Returns: a context below request::ctx. It also ends when the handler returns, and when the
+  // client closes the connection, or only the side on which the client sends. The first call starts
+  // a goroutine. Throws: as weft::go.
   WEFT_API context while_connected();
 
   explicit response(detail::connection& of) noexcept : connection_(of) {}  // for the server
@@ -151,8 +154,8 @@ class body_reader {
  public:
   // Returns: the next piece, which is valid until the next call; empty at the end. After an error
   // the connection is lost; if nothing was sent so far, the server sends the answer that the error
-  // demands. While response::while_connected is in use, the error may be not_enough_memory, if no
-  // goroutine can be made. Blocks: the goroutine.
+  // demands. If response::while_connected is in use and no goroutine can be made, the error is
+  // not_enough_memory. Blocks: the goroutine.
   [[nodiscard]] WEFT_API expected<std::string_view> read();
 
   explicit body_reader(detail::connection& of) noexcept : connection_(of) {}  // for the server
@@ -176,8 +179,8 @@ struct serve_options {
   std::size_t header_bytes = std::size_t{64} << 10;  // request line and header; more: 431 or 414
   std::size_t body_bytes = std::size_t{8} << 20;     // more: 413
   duration idle = std::chrono::seconds(75);          // for a request to begin
-  // How long the first request may take to begin (then the connection is closed), how long a whole
-  // header may take (408), and how long no byte of a body may come (408).
+  // Three limits: how long the first request may take to begin (else the connection is closed), how
+  // long a whole header may take (else 408), and how long no byte of a body may come (else 408).
   duration read = std::chrono::seconds(10);
   duration write = std::chrono::seconds(30);  // for the client to take 256 KiB of an answer
   std::size_t body_rate = 1024;      // least bytes per second of a body, over the time `read`: 408
@@ -195,10 +198,10 @@ struct serve_options {
 
 // Answers the requests that come to the listener until the context ends or the listener is closed.
 // Then serve closes the listener, so that new clients are refused at once. It closes idle
-// connections; it answers requests in flight and then closes their connections. After
-// serve_options::drain the contexts of the requests end. Answers that handlers give within 500 ms
-// from then on are still sent; after that the server waits for no client any more. An exception
-// that leaves the handler becomes a 500 and the end of that connection: see
+// connections; it answers requests in flight and then closes their connections. When
+// serve_options::drain has passed, the contexts of the requests end. Answers that handlers give
+// within the next 500 ms are still sent. Then the server no longer waits for any client. An
+// exception that leaves the handler becomes a 500 and the end of that connection: see
 // serve_options::on_error. Many goroutines call the handler at the same time.
 //
 // Returns: no error if the context ended, else why no more connections come (errc::closed). Blocks:
@@ -226,7 +229,8 @@ struct message {
 };
 
 // Why an answer is missing or incomplete although the connection came to an ordinary end. Both
-// codes equal std::errc::connection_reset, too; a connection that was reset gives that code itself.
+// codes equal std::errc::connection_reset, too. If the connection was reset instead, the error is
+// std::errc::connection_reset itself.
 enum class answer_errc { missing = 1, truncated };
 
 WEFT_API const std::error_category& answer_category() noexcept;
@@ -257,14 +261,14 @@ struct client_options {
 //
 // Header fields are sent as they are given; Host and User-Agent are added if they are missing. The
 // client itself manages the connection: it refuses Connection, Transfer-Encoding and Expect, and a
-// Content-Length that is not that of the body (the client sends the right one). A program that
-// passes a request on has to erase these fields.
+// Content-Length that differs from the length of the body (the client sends the right one). A
+// program that passes a request on has to erase these fields.
 //
-// Errors: that of the context, at once, if it ends; std::errc::protocol_not_supported for an https
-// URL; invalid_argument for a URL that is not http, for the method CONNECT or one that is no token,
-// and for a field that is refused, whose name is no token or whose value has control characters;
-// bad_message if the answer is no HTTP; message_size if the answer is too long;
-// answer_errc::missing or truncated if the connection ends before the answer does;
+// Errors: the error of the context, at once, if the context ends; std::errc::protocol_not_supported
+// for an https URL; invalid_argument for a URL that is not http, for the method CONNECT, for a
+// method that is no token, and for a field that is refused, whose name is no token or whose value
+// has control characters; bad_message if the answer is no HTTP; message_size if the answer is too
+// long; answer_errc::missing or truncated if the connection ends before the answer does;
 // not_enough_memory if no goroutine can be made, which bodies of more than 16 KiB need; else the
 // error of the network.
 class client {

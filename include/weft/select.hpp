@@ -6,9 +6,9 @@
 //            otherwise([&] { ... }));                                  // Go's default
 //
 // Returns the index of the case taken. Among ready cases the choice is uniformly random. Handlers
-// run in the caller, after the select is over. A handler may be left out, and that of recv may take
-// no argument. A bare receiver or channel stands for recv of it. A select without cases blocks for
-// ever.
+// run in the caller, after the select is over. A handler may be left out. The handler of recv may
+// take no argument. A receiver or channel c in place of a case means recv(c). A select without
+// cases blocks for ever.
 #pragma once
 
 #include <weft/chan.hpp>
@@ -117,7 +117,7 @@ auto value_to_send(U&& x) {
   if constexpr (std::is_same_v<std::remove_cvref_t<U>, moved_reference<T>>) {
     return lent_value<T>{x.at};
   } else if constexpr (!std::is_same_v<std::remove_cvref_t<U>, T>) {
-    // A selector may send it several times.
+    // A selector may send the value several times, so it is copied if that is possible.
     using kept = std::conditional_t<std::is_copy_constructible_v<T>, const T, T>;
     return own_value<kept>{static_cast<T>(std::forward<U>(x))};
   } else if constexpr (std::is_lvalue_reference_v<U>) {
@@ -248,8 +248,8 @@ auto recv(const receiver<T>& c, F handler = {}) {
 }
 
 // A case that sends x, which must live until the select is over. An lvalue is copied; an rvalue is
-// moved from, and only if the case is taken. If x is not a T, a T is made from it at once, which
-// the case owns.
+// moved from, and only if the case is taken. If x is not a T, a T is made from x at once, and the
+// case owns that T.
 template <class T, class U, class F = detail::no_handler>
   requires detail::sendable_as<U, T>
 auto send(const chan<T>& c, U&& x, F handler = {}) {
@@ -326,7 +326,7 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
   constexpr std::size_t n = sizeof...(I);
   constexpr std::size_t nobody = n;
   select_case* untyped[n > 0 ? n : 1] = {};
-  std::size_t place[n > 0 ? n : 1] = {};  // of each channel case among all
+  std::size_t place[n > 0 ? n : 1] = {};  // the index of each channel case among all cases
   std::size_t count = 0;
   std::size_t default_at = nobody;
   std::size_t timeout_at = nobody;
@@ -350,8 +350,8 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
           ++count;
         }
       };
-  // If a value cannot be moved back, the other values still are, and the case that was taken is
-  // finished.
+  // If moving one value back throws, the other values are moved back nevertheless, and the case
+  // that was taken is finished.
   std::exception_ptr thrown;
   [[maybe_unused]] const auto put_aside =
       [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) noexcept {
@@ -507,7 +507,7 @@ class selector {
     explicit handled(C&& c) : typed(std::move(c)) {}
     void finish() override { std::invoke(typed.handler); }
   };
-  // Moves the values of the cases that were not taken back, also if preparing a case throws.
+  // Moves back the values of the cases that were not taken, also if preparing a case throws.
   struct returner {
     selector* self;
     std::size_t except;

@@ -12,8 +12,8 @@
 // explore(options, f) runs f many times, each time with another order of its goroutines' steps, and
 // stops at the first run that fails: by an exception, a failed GoogleTest expectation, a deadlock,
 // a race on a var, "no end", or something left behind. explore() then looks for the fewest switches
-// that still fail, shows them as a table with one column per goroutine, and prints the line that
-// replays them:
+// with which f still fails, shows the run with these switches as a table with one column per
+// goroutine, and prints the line that replays this run:
 //
 //     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
 //
@@ -24,24 +24,25 @@
 // Code between two steps runs without interruption, so plain data that goroutines share without
 // protection should be a var. The goroutines of a test all run on the calling thread (or, if the
 // caller is a goroutine itself, on a thread of its own). Their code must not hold a std::mutex
-// across a step, must not depend on addresses or on clocks other than weft's, and makes its state
-// anew each time f is called. A run that fails is abandoned where it stands. The destructors of
-// what its goroutines held do not run, so its memory is not given back; a SCOPED_TRACE in it stays,
-// too. This also holds for each of the (at most 3,000) runs that look for fewer switches.
+// across a step, and must not depend on addresses or on clocks other than weft's. It has to make
+// its state anew each time f is called. A run that fails is abandoned where it stands. The
+// destructors of what its goroutines held do not run, so its memory is not given back; a
+// SCOPED_TRACE in it stays, too. This also holds for each of the (at most 3,000) runs that look for
+// fewer switches.
 //
 // "Something left behind" is a goroutine that still waits, a timer that is still armed, or a file
 // descriptor that is still open when f has returned.
 //
-// A loop that waits for other goroutines has to yield or sleep in each turn; then every goroutine
-// gets its turn in time. A loop that does neither may run for ever, which is "no end", unless the
-// strategy is random.
+// A loop that waits for other goroutines has to yield or sleep in each pass. Then every goroutine
+// gets its turn in time. A loop that does neither may run for ever, which is "no end". The
+// strategy random is not affected.
 //
 // Objects that are made in a bubble or an exploration can be used only there. A channel, timer or
 // context that is used outside throws std::logic_error. If a lock from outside wakes a goroutine of
 // the bubble, the process ends with a message that says so. Deadlines of a context that was made
-// outside are in real time. The race detector learns nothing from a std::stop_token: order what
-// follows stop_requested() by other means. GoogleTest's death tests need death_test_style
-// "threadsafe".
+// outside are in real time. The race detector learns nothing from a std::stop_token: accesses that
+// follow stop_requested() have to be ordered by other means. GoogleTest's death tests need
+// death_test_style "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -64,14 +65,14 @@ namespace weft::test {
 
 // How explore() picks the goroutine that makes the next step.
 enum class strategy : std::uint8_t {
-  random,      // any goroutine that can, each time
+  random,      // each time any goroutine that can run
   priorities,  // the goroutine with the highest priority; priorities are random and change a few
                // times in a run (PCT): finds failures that need few but exact switches in a long
                // program
   exhaustive,  // every order within a bound on preemptions, for small programs
 };
 
-// Which effects of memory an atomic shows. Either model finds races on vars.
+// When other goroutines see what is stored in an atomic. Either model finds races on vars.
 enum class memory : std::uint8_t {
   sequential,  // every access takes effect at once
   buffered,    // like x86-64: other goroutines may see a store that is not seq_cst later than the
@@ -81,10 +82,10 @@ enum class memory : std::uint8_t {
 // Options of an exploration.
 struct options {
   strategy how = strategy::random;
-  std::uint64_t runs = 1'000;  // at most; exhaustive: if there are more, `exhausted` stays false
+  std::uint64_t runs = 1'000;  // at most; exhaustive: with more orders, `exhausted` stays false
   std::uint64_t seed = 0;      // 0: WEFT_SEED if that is a number, else a fixed seed
-  int switches = 2;            // exhaustive: preemptions in one run at most; -1: any number
-  int changes = 3;             // priorities: changes in one run
+  int switches = 2;            // exhaustive: most preemptions in one run; -1: any number
+  int changes = 3;             // priorities: how often they change in one run
   int procs = 0;  // how many goroutines may have a processor at the same time; 0: all. With 1 a
                   // goroutine is never interrupted between two waits or yields.
   std::uint64_t steps = 100'000;  // of one run; more is "no end"
@@ -99,12 +100,12 @@ struct options {
 struct result {
   bool ok = true;
   bool exhausted = false;      // exhaustive: every order within the bound was seen
-  std::uint64_t runs = 0;      // until the first that failed
-  std::uint64_t steps = 0;     // in all of them
+  std::uint64_t runs = 0;      // up to the first run that failed
+  std::uint64_t steps = 0;     // in all these runs
   std::uint64_t switches = 0;  // of the failure that is shown
   std::string failure;         // what went wrong, in one line
   std::string seed;            // replays it, as WEFT_SEED and in replay()
-  std::string report;          // all of it, with the table
+  std::string report;          // the whole result in words, with the table
 };
 
 // Thrown by explore() and bubble() when a run fails; what() is the report.
@@ -122,10 +123,11 @@ struct bubble_options {
   std::uint64_t steps = 10'000'000;  // more is "no end"
 };
 
-// Runs f in a bubble. Returns when f and all goroutines started in it have ended. Throws: what
-// leaves f or another goroutine of the bubble; `failed` if all goroutines wait and no timer would
-// let one go on, if f has ended and others wait or a timer is left behind, or after too many steps;
-// std::logic_error inside of another bubble or exploration.
+// Runs f in a bubble. Returns when f and all goroutines started in it have ended. Throws: the
+// exception that leaves f or another goroutine of the bubble; `failed` if all goroutines wait and
+// no timer would let one of them go on; `failed` if f has ended, and other goroutines wait or a
+// timer is left behind; `failed` after too many steps; std::logic_error inside of another bubble or
+// exploration.
 WEFT_API void bubble(const std::function<void()>& f, const bubble_options& o = {});
 
 // In a bubble or an exploration: returns when every other goroutine waits for another goroutine,
@@ -437,7 +439,7 @@ class var {
     return *this;
   }
 
-  // read() and write() are one step each, for values that are not copied.
+  // read() and write() are one step each. They return references, for values that are not copied.
   const T& read() const {
     touch(detail::access::read, &value_);
     return value_;

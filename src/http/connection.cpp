@@ -4,38 +4,40 @@
 // handler and sends the answer: a request costs one read and one write. If requests come together
 // (pipelining), each answer is still sent by itself, because the next handler may take long.
 //
-// Time limits. One of three applies at a time. Until a request begins: `idle`; for the first
-// request, no longer than `read`. Until its header is complete: `read`, from the first byte. For
-// its body: `read` at first, and each byte adds the time that body_rate allows for it; but never
-// more than `read` from now, so that bytes which came quickly do not allow a long silence later.
-// Setting a deadline takes some time, so the idle deadline is set anew only when an eighth of it
-// has passed.
+// Time limits. One of three applies at a time. Until a request begins, the limit is `idle`; for the
+// first request it is `read` if that is shorter. Until the header is complete, the limit is `read`,
+// from the header's first byte on. For the body, the limit is `read` at first, and each byte adds
+// the time that body_rate allows for it. But the deadline for a body is never later than `read`
+// from now, so that bytes which came quickly do not allow a long silence later. Setting a deadline
+// takes some time, so the idle deadline is set anew only when an eighth of it has passed.
 //
 // Stopping. The server changes the phase and then tells each connection (notice). A connection that
-// waits for a request is woken by a deadline in the past. One that is about to wait sees the phase:
+// waits for a request is woken by a deadline in the past. A connection that is about to wait sees
+// the phase:
 //
 //   [HT1]  connection              server
 //          idle_ = true            phase = stopping
-//          reads phase             reads idle_, and if so: deadline in the past
+//          reads phase             reads idle_; if true: sets a deadline in the past
 //
-//   All four are sequentially consistent, so at least one side sees the other. If the deadline in
-//   the past comes when a request has begun after all, the connection sets its own deadline again.
-//   In the phase `over` it does not: there every setter of a deadline looks at the phase
-//   afterwards.
+//   All four accesses are sequentially consistent, so at least one side sees what the other wrote.
+//   If the deadline in the past comes when a request has begun after all, the connection sets its
+//   own deadline again. In the phase `over` the deadline in the past stays: each function that sets
+//   a deadline looks at the phase afterwards.
 //
 // Watching. The connection does not read while a handler runs, so it would not notice that the
 // client goes away. A handler that wants to know (while_connected) gets a goroutine that waits for
 // the end of the stream and reads nothing. That goroutine occupies the reading side, so it is
-// paused for each read of a body; in return, requests that do not ask for it cost nothing more. If
-// a stop takes the connection for an idle one, the deadline in the past also ends the watch. Then
-// only the request's own context, which ends after `drain`, tells the handler to stop.
+// paused for each read of a body. In return, requests whose handlers do not ask for it cost nothing
+// more. A stop may take the connection for an idle one. Then the deadline in the past ends the
+// watch, too, and only the request's own context, which ends after `drain`, tells the handler to
+// stop.
 //
 // Errors. A malformed request is answered (refuse) and ends the connection. The peer may still be
-// sending. If the server just closed the connection, a reset would destroy the answer. So it closes
-// only its sending side, and reads on for a while (linger). An exception of a handler is a 500 for
-// the client, with no details; the program learns the details by on_error or a line on stderr. That
-// line contains text from the client. So the text is cut, and characters that could move a
-// terminal's cursor or begin another line are replaced.
+// sending. If the server just closed the connection, a reset would destroy the answer. So the
+// server closes only its sending side, and reads on for a while (linger). An exception of a handler
+// is a 500 for the client, with no details. The program learns the details by on_error or a line on
+// stderr. That line contains text from the client. So the text is cut, and characters that could
+// move a terminal's cursor or begin another line are replaced.
 #include "http/connection.hpp"
 
 #include "base/fatal.hpp"
@@ -66,13 +68,13 @@ constexpr std::size_t shown_method_bytes = 20;                 // in a line on s
 constexpr std::size_t shown_target_bytes = 200;
 constexpr std::size_t shown_what_bytes = 600;
 
-// Returns: none ({}) if there is no limit.
+// Returns: `now` + `d`; or {}, no deadline, if `d` stands for no limit.
 clock::time_point later(clock::time_point now, clock::duration d) noexcept {
   constexpr clock::duration for_ever = std::chrono::hours(24 * 365);
   return d <= d.zero() || d > for_ever ? clock::time_point() : now + d;
 }
 
-// Returns: the smaller of two limits, each of which may be none.
+// Returns: the smaller of two limits. Zero or less stands for no limit.
 clock::duration shorter(clock::duration a, clock::duration b) noexcept {
   if (a <= a.zero() || b <= b.zero()) return std::max(a, b);
   return std::min(a, b);
@@ -135,7 +137,7 @@ bool connection::answer_one() {
   if (service_.whole && !parser_.is_done() && !read_whole_body()) return false;
   if (!call_handler()) return false;
   if (!parser_.is_done() && keep_alive_ && !skip_body()) keep_alive_ = false;
-  // The peer may have sent more requests than it gets answers for.
+  // The client may be sending the rest of a body, or requests that get no answer.
   if (!parser_.is_done() || (!keep_alive_ && parser_.wants_keep_alive())) linger_ = true;
   return keep_alive_ && !output_error_;
 }
@@ -186,7 +188,7 @@ bool connection::fill(waiting_for what) {
     refresh_now();
     const clock::time_point until = body_deadline();
     if (until != read_deadline_) arm_read(until);
-    // Roughly what is left of the body; the parser has bounded it.
+    // content_length() is roughly what is left of the body; the parser has bounded it.
     if (parser_.is_chunked() || parser_.content_length() > 4 * wanted) {
       wanted = input_buffer::large_bytes;
     }
@@ -203,7 +205,7 @@ bool connection::fill(waiting_for what) {
       if (phase() != service::phase::serving) return false;
     }
     const expected<std::size_t> n = stream_.read(space);
-    // relaxed: a server that still sees idle_ set only sets a deadline, which is taken back.
+    // relaxed: if the server still sees idle_ set, it only sets a deadline, which is taken back.
     if (what == waiting_for::request) idle_.store(false, std::memory_order_relaxed);
     if (n && *n != 0) {
       in_.fill(*n);
@@ -217,7 +219,7 @@ bool connection::fill(waiting_for what) {
     }
     input_error_ = n ? std::make_error_code(std::errc::connection_reset) : n.error();
     if (n) {
-      input_status_ = 400;  // its peer may have closed only one side
+      input_status_ = 400;  // the client may have closed only its sending side
     } else {
       input_status_ = timed_out ? 408 : 0;
     }
@@ -240,7 +242,7 @@ clock::time_point connection::body_deadline() {
 expected<std::string_view> connection::read_body() {
   if (input_error_) return std::unexpected(input_error_);
   if (given_ != clock::time_point()) {
-    // The handler's own time is not the client's.
+    // The time that the handler took does not count against the client.
     if (body_until_ != clock::time_point()) body_until_ += clock::now() - given_;
     given_ = {};
   }
@@ -304,8 +306,9 @@ bool connection::read_whole_body() {
   }
 }
 
-// Whether the rest of the body is to be read, to get to the next request. The answer announces that
-// before the rest is read. So the length must be known: a chunked body is never read.
+// Whether the rest of the body is to be read, to get to the next request. The head of the answer
+// says whether the connection stays open, and is sent before the rest is read. So the length must
+// be known: a chunked body is never read.
 bool connection::may_skip_body() const noexcept {
   if (continue_wanted_) return false;  // the client may or may not send the body
   if (parser_.is_chunked()) return false;
@@ -336,7 +339,7 @@ context connection::while_connected() {
 }
 
 void connection::begin_watch() {
-  arm_read({});  // for as long as the handler takes
+  arm_read({});  // no deadline while the handler runs
   watch_->waiting.go([this] {
     if (!stream_.wait_for_end()) watch_->of_request.cancel();
   });
@@ -374,14 +377,14 @@ bool connection::call_handler() {
       return true;
     }
   } catch (const abi::__forced_unwind&) {
-    if (framing_ != framing::open) stream_.break_off();  // as below, but without waiting
+    if (framing_ != framing::open) stream_.break_off();  // our own break_off() might wait
     throw;                                               // the goroutine ends
   } catch (...) {
     thrown = std::current_exception();
     if (!input_error_ || input_status_ == 0) input_status_ = 500;
   }
   const bool begun = framing_ != framing::open;
-  if (begun) break_off();  // it must not look as if it were complete
+  if (begun) break_off();  // the answer must not look complete
   if (thrown) report(std::move(thrown));
   if (!begun && input_status_ != 0) refuse(input_status_);
   return false;

@@ -2,13 +2,13 @@
 //
 // A write of several pieces goes out with sendmsg, as many at a time as the kernel takes.
 //
-// copy() reads into a buffer first. A read that fills it says that there is much to move: the rest
-// goes through a pipe, by splice, and stays in the kernel, until the source has nothing more for
-// now. So a pipe is held only while data moves; a copy that waits holds neither descriptors nor
+// copy() reads into a buffer first. If a read fills the buffer, there is much to move. Then the
+// rest goes through a pipe, by splice, and stays in the kernel, until the source has nothing more
+// for now. So a pipe is held only while data moves; a copy that waits holds neither descriptors nor
 // memory, and short messages cost no more than a read and a write. If the target takes nothing for
-// a while, what is in the pipe is taken out of it again and waits in a buffer, and the pipe is
-// closed. Without a pipe (no descriptors are left) a larger buffer takes its place. A splice cannot
-// leave SIGPIPE out as the others do; see io/sigpipe.hpp.
+// a while, the data in the pipe is taken out again and waits in a buffer, and the pipe is closed.
+// If no pipe can be made (no descriptors are left), a larger buffer takes its place. A splice
+// cannot suppress SIGPIPE as the other calls can; see io/sigpipe.hpp.
 #include "io/descriptor.hpp"
 #include "io/own_pipe.hpp"
 #include "io/refused.hpp"
@@ -35,7 +35,7 @@ namespace {
 
 constexpr std::size_t pieces_max = 64;  // of one system call; the kernel takes 1,024
 constexpr std::size_t little_bytes = std::size_t{16} << 10;  // more at a time is worth a pipe
-constexpr std::size_t much_bytes = std::size_t{64} << 10;    // at a time, without one
+constexpr std::size_t much_bytes = std::size_t{64} << 10;    // at a time, without a pipe
 
 std::error_code set_option(io::descriptor* d, int level, int name, int value) {
   if (d == nullptr) return errc::closed;
@@ -47,8 +47,8 @@ std::error_code shut(io::descriptor* d, int how) {
   return d->control([&] { return ::shutdown(d->fd(), how); });
 }
 
-// The pieces that are left, after `skip` bytes of the first. Returns: how many it has put into
-// `to`.
+// Puts the pieces that are left into `to`, the first one without its first `skip` bytes. Returns:
+// how many pieces it has put there.
 std::size_t gather(std::span<const std::span<const std::byte>>& pieces, std::size_t skip,
                    iovec (&to)[pieces_max]) {
   std::size_t n = 0;
@@ -65,7 +65,8 @@ std::size_t gather(std::span<const std::span<const std::byte>>& pieces, std::siz
   return n;
 }
 
-// Leaves out what has been written: whole pieces, and `skip` bytes of the first that is left.
+// Removes whole pieces that have been written. `skip` becomes the number of bytes that have been
+// written of the first piece that is left.
 void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& skip,
              std::size_t written) {
   skip += written;
@@ -75,8 +76,8 @@ void advance(std::span<const std::span<const std::byte>>& pieces, std::size_t& s
   }
 }
 
-// Receives into a new buffer, which is there only if something came. Not inlined: errno is the
-// thread's, which may be another one after a wait.
+// Receives into a new buffer. If nothing came, `buffer` is null afterwards. Not inlined: errno
+// belongs to the thread, and after a wait the goroutine may be on another thread.
 [[gnu::noinline]] ssize_t fill(int fd, std::unique_ptr<std::byte[]>& buffer, std::size_t room) {
   buffer = std::make_unique_for_overwrite<std::byte[]>(room);
   const ssize_t n = io::receive(fd, buffer.get(), room, 0);
@@ -99,9 +100,10 @@ enum class until : std::uint8_t {
 constexpr std::size_t splice_bytes = std::size_t{1} << 20;  // at a time, and room of the pipe
 constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
 
-// Moves what there is into the pipe, which is empty: so EAGAIN speaks of the socket. A splice does
-// not pass urgent data. It says EAGAIN there, and 0 once the stream has ended, although more
-// follows; so reading has to tell what is there. Not inlined, as fill().
+// Moves what the socket has into the pipe. The pipe is empty, so EAGAIN is about the socket. A
+// splice does not pass urgent data: there it fails with EAGAIN, or returns 0 once the stream has
+// ended, although more data follows. So the caller has to read to find out. Not inlined: see
+// fill().
 [[gnu::noinline]] ssize_t splice_some(int fd, const io::own_pipe& pipe, until& why) noexcept {
   const ssize_t n = ::splice(fd, nullptr, pipe.writer(), nullptr, splice_bytes, splice_flags);
   if (n > 0) return n;
@@ -117,7 +119,7 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
 
 constexpr std::chrono::milliseconds patience_at_first{100};
 
-// Takes what is in the pipe out of it again, closes it and writes that to the target. Parks.
+// Takes the data in the pipe out again, closes the pipe and writes the data to the target. Parks.
 std::error_code write_rest(conn& to, io::own_pipe& pipe, std::span<std::byte> buffer) {
   if (const int error = pipe.take_back(buffer)) return {error, std::generic_category()};
   pipe.close();
@@ -125,8 +127,8 @@ std::error_code write_rest(conn& to, io::own_pipe& pipe, std::span<std::byte> bu
   return written ? std::error_code() : written.error();
 }
 
-// What stalled copies may keep in buffers, all together: as much as the kernel lets a user have in
-// large pipes. Further ones keep their pipes, which are small then.
+// How much all stalled copies together may keep in buffers: as much as the kernel lets a user have
+// in large pipes. Stalled copies beyond that keep their pipes, which are small then.
 class kept_bytes {
  public:
   explicit kept_bytes(std::size_t n) noexcept
@@ -144,7 +146,7 @@ class kept_bytes {
   const bool is_granted_;
 };
 
-// Moves all that the source has for now to the target. Parks. `total` counts it.
+// Moves all that the source has for now to the target. Parks. Adds the number of bytes to `total`.
 expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
                            std::uint64_t& total) {
   io::descriptor& target = *socket_access::of(to);
@@ -153,7 +155,7 @@ expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
     const auto got = source.when_readable([&] { return splice_some(source.fd(), pipe, why); });
     if (!got) return std::unexpected(got.error());
     if (*got == 0) return why;
-    total += static_cast<std::uint64_t>(*got);  // if it does not arrive nobody is told
+    total += static_cast<std::uint64_t>(*got);  // after an error no caller learns the total
     std::chrono::nanoseconds patience = patience_at_first;
     for (auto left = static_cast<std::size_t>(*got); left != 0;) {
       const auto put = target.when_writable_within(patience, [&] {
@@ -168,7 +170,7 @@ expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
       const kept_bytes rest(left);
       std::unique_ptr<std::byte[]> buffer;
       if (rest || !has_stalled) buffer.reset(new (std::nothrow) std::byte[left]);
-      if (buffer == nullptr && has_stalled) {  // the pipe keeps it
+      if (buffer == nullptr && has_stalled) {  // the data stays in the pipe
         patience *= 2;
         continue;
       }

@@ -11,24 +11,25 @@
 //       write the bell                   sleeps until something completes
 //
 // If the exchange finds true, the service has not cleared is_rung yet, and will take the list after
-// it clears is_rung. So under load the bell is rung once for many requests. [RI1] is that pair;
-// both words are seq_cst.
+// it clears is_rung. So under load the bell is rung once for many requests. [RI1] marks the
+// accesses to these two words that have this effect; they are seq_cst.
 //
 //   [RI2] has_ring's release of `known` -> its acquire: the service has been started.
 //
-// Why requests are not submitted by the thread that has them. The kernel ties requests to the
-// thread that submits them. It cancels them when that thread ends. It keeps a pool of kernel
-// threads for each submitting thread. When a page has arrived, it finishes the request in the
-// submitting thread, and interrupts the call in which that thread sleeps (epoll_wait returns
-// EINTR). But machines end, and they sleep in the user's calls. The service costs two wake-ups of
-// threads, 60 us (docs/decisions/007). That is little compared with a slow disk, and requests to a
-// fast disk rarely get here (file_core.cpp).
+// Why the thread of the goroutine does not submit the request itself. The kernel ties requests to
+// the thread that submits them. It cancels them when that thread ends. It keeps a pool of kernel
+// threads for each submitting thread. When a page has arrived, the kernel finishes the request in
+// the submitting thread, and interrupts the call in which that thread sleeps (epoll_wait returns
+// EINTR). But the threads of machines end, and they sleep in the user's calls. The service costs
+// two wake-ups of threads, 60 us (docs/decisions/007). That is little compared with a slow disk,
+// and requests to a fast disk rarely get here (file_core.cpp).
 //
 // The memory of an operation stays valid until the operation is done, because its goroutine stays
 // parked and nothing cancels it. If the process ends first, stacks stay mapped until the kernel has
 // torn the ring down.
 //
-// The deadlock detector: service_waits counts those who wait here. It is decremented after ready().
+// The deadlock detector: service_waits counts the goroutines that wait here. It is decremented
+// after ready().
 #include "os/ring.hpp"
 
 #include "base/bell.hpp"
@@ -106,8 +107,8 @@ class service {
     params.cq_entries = completions;
     // ENOSYS, EPERM: there is no io_uring here.
     if (::io_uring_queue_init_params(submissions, &ring_, &params) != 0) return false;
-    // A kernel that has the first operation also has read and write: 5.6. A sandbox may allow one
-    // of the system calls and not the other.
+    // A kernel that has the first of these features also has read and write: Linux 5.6. A sandbox
+    // may allow one of the two system calls and not the other.
     if ((params.features & IORING_FEAT_RW_CUR_POS) != 0 &&
         (params.features & IORING_FEAT_NODROP) != 0 &&
         ::syscall(SYS_io_uring_enter, ring_.ring_fd, 0, 0, 0, nullptr, 0) == 0) {
@@ -120,7 +121,7 @@ class service {
   static void* main(void*);
 
   [[noreturn]] void serve() {
-    unsigned limits[2] = {workers_max, 0};  // kernels before 5.15 keep their own
+    unsigned limits[2] = {workers_max, 0};  // kernels before 5.15 keep their own limits
     (void)::io_uring_register_iowq_max_workers(&ring_, limits);
     listen();
     while (!is_refused_) {
@@ -132,7 +133,7 @@ class service {
     send_back_all();
   }
 
-  // The bell wakes the service once more.
+  // Asks the ring to read the bell, so that the bell wakes the service once more.
   void listen() {
     io_uring_sqe* const e = next_entry();
     if (e == nullptr) return;
@@ -149,9 +150,9 @@ class service {
     return nullptr;
   }
 
-  // Handles an error of a submission. After an interruption or a shortage of memory, completed
-  // requests make room. But if a sandbox that the process has entered since refuses, it always
-  // will.
+  // Handles an error of a submission. After an interruption or a shortage of memory, the caller
+  // goes on, and completed requests make room. But the process may have entered a sandbox. If that
+  // sandbox refuses the call, it always will.
   bool note(int result) noexcept {
     if (result >= 0) return true;
     if (result == -EPERM || result == -EACCES || result == -ENOSYS) {
@@ -176,7 +177,8 @@ class service {
       reap();
       take_arrived();
       while (pending* const p = take_first()) complete(p, -ECANCELED);
-      // Requests that come now saw the ring just before. The kernel may still read the bell.
+      // A request may still come from a goroutine that saw the ring just before. The kernel may
+      // still read the bell.
       const timespec nap{0, in_flight_ != 0 ? 1'000'000 : 100'000'000};
       (void)::nanosleep(&nap, nullptr);
     }

@@ -1,4 +1,4 @@
-// order.cpp: the look, the pick that knows what time it is. order.hpp has the policy.
+// order.cpp: the look, which is the pick that reads the clock. order.hpp has the policy.
 #include "sched/order.hpp"
 
 #include "base/clock.hpp"
@@ -20,7 +20,7 @@ using from = global_queue::from;
 
 constexpr std::uint32_t gap_max = 128;
 constexpr std::int64_t look_period_ns = 50'000;
-constexpr std::int64_t long_turn_ns = 50'000;       // after it, any processor may have the next
+constexpr std::int64_t long_turn_ns = 50'000;       // the turn after it may be on any processor
 constexpr std::int64_t poll_period_ns = 50'000;     // in passing, while there is other work
 constexpr std::int64_t gift_period_ns = 1'000'000;  // G4
 constexpr std::uint64_t gift_share = 16;
@@ -45,9 +45,10 @@ void put_in_front(run_queue& r, goroutine_list& list) noexcept {
 }
 
 // Queues goroutines that were taken from elsewhere because they have waited longer than those here.
-// They go in front of `ready`. But if `ready` is empty, those that have never run go to `fresh`, of
-// which the newest goes first. (Not while it is the turn of the oldest goroutines: `ready` is
-// served before `fresh`.) Requires: at most batch_max goroutines, with room in either queue.
+// They go in front of `ready`. There is one exception: while `ready` is empty, goroutines that have
+// never run go to the front of `fresh`, whose newest goroutine is picked first. The exception does
+// not hold during the slice of the oldest goroutines (oldest_until_ns), because `ready` is served
+// before `fresh`. Requires: at most batch_max goroutines, with room in either queue.
 void keep_older(processor& p, goroutine_list& list) noexcept {
   if (!p.ready.empty() || p.clock_ns.load(std::memory_order_relaxed) < p.oldest_until_ns) {
     return put_in_front(p.ready, list);
@@ -59,7 +60,7 @@ void keep_older(processor& p, goroutine_list& list) noexcept {
   put_in_front(p.fresh, fresh);
 }
 
-// Takes the goroutine that was woken first, whether its lane is this processor's or the global one.
+// Takes the goroutine that was woken first, from this processor's `woken` or from the global one.
 goroutine* take_woken(processor& p) noexcept {
   global_queue& global = the_scheduler.global;
   if (global.size_hint(from::woken) != 0 &&
@@ -89,8 +90,8 @@ void note_turn(processor& p, std::int64_t now) noexcept {
   p.until_look = gap;
 }
 
-// Fires the timers that are due here and on some other processors. Those may be retired, or their
-// goroutines compute and do not look.
+// Fires the due timers of this processor and of some others. Another processor may be retired, or
+// its goroutine may compute, so that the processor does not look.
 void see_to_timers(processor& p, std::int64_t now) noexcept {
   p.timers.run(now);
   const std::uint32_t made = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
@@ -107,8 +108,9 @@ void see_to_descriptors(processor& p, std::int64_t now) noexcept {
   }
 }
 
-// G4: whether some of the goroutines that wait here should go round. That is so if no processor is
-// idle (an idle one would come for them) and if the goroutines that others take next are younger.
+// G4: whether some of the goroutines that wait here should be given to all processors. They should
+// if no processor is idle (an idle processor would come for them), and if the goroutines that other
+// processors take next, those in `shared`, are younger.
 bool is_gift_due(const processor& p, std::int64_t oldest) noexcept {
   if (p.clock_ns.load(std::memory_order_relaxed) - p.gift_ns < gift_period_ns) return false;
   // relaxed: hints.
@@ -133,8 +135,8 @@ void give_to_all(processor& p) noexcept {
   work_made(this_machine());  // thieves could not see the goroutines for a moment
 }
 
-// Moves new goroutines that have not been started for a while into `ready`, at most as many as are
-// there already.
+// If the oldest new goroutine has waited for fresh_old_ns, moves new goroutines into `ready`: at
+// most as many as `ready` has already.
 void line_up(processor& p, std::int64_t now) noexcept {
   if (p.ready.empty() || p.fresh.empty()) return;
   if (now - p.fresh.peek_front()->since_ns < fresh_old_ns) return;
@@ -142,14 +144,14 @@ void line_up(processor& p, std::int64_t now) noexcept {
       std::min({p.ready.size(), p.fresh.size(), run_queue::capacity - p.ready.size()});
   for (; n != 0; --n) {
     goroutine* const g = p.fresh.pop_front();
-    stamp(p, g);  // lines are in the order of age, so a goroutine gets a new age with its place
+    stamp(p, g);  // a queue is in the order of age, so a goroutine's age changes with its place
     p.ready.push_back(g);
   }
 }
 
-// For a processor whose turns are short, when the overflow has goroutines older than some in its
-// queue. The queue's younger ones go to the overflow, and older ones from there take their place.
-// Returns: the first to run.
+// For a processor whose turns are short, if the overflow has goroutines that are older than some in
+// `ready`. The younger goroutines of `ready` go to the overflow, and older ones from the overflow
+// take their place. Returns: the goroutine to run first.
 goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noexcept {
   goroutine_list younger;
   goroutine_list older;
@@ -168,15 +170,15 @@ goroutine* exchange_with_overflow(processor& p, std::int64_t overflow_since) noe
   return first;
 }
 
-// Takes the oldest of those that wait their turn.
+// Takes the oldest of the goroutines that wait their turn (order.hpp).
 goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   const global_queue& global = the_scheduler.global;
   const std::int64_t ready = since(p.ready.peek_front());
   const std::int64_t fresh = since(p.fresh.peek_front());
   const std::int64_t shared = global.since_hint(from::shared);
   std::int64_t overflow = global.since_hint(from::overflow);
-  // Young ones are best left to the processor that let them overflow. New ones are best left there
-  // until those here have run.
+  // Goroutines that overflowed a short time ago are best left to the processor that let them
+  // overflow. If this is that processor, and it has only new goroutines, these run first.
   if (overflow != base::never && now - overflow < overflow_old_ns &&
       (p.overflow_owed == 0 || (ready == base::never && fresh != base::never))) {
     overflow = base::never;
@@ -195,16 +197,16 @@ goroutine* take_oldest(processor& p, std::int64_t now) noexcept {
   return g != nullptr ? g : p.ready.pop_front();
 }
 
-// Returns: since when the oldest of those that wait their turn has waited.
+// Returns: since when the oldest goroutine that waits its turn has waited.
 std::int64_t oldest_in_turn(const processor& p) noexcept {
   const global_queue& global = the_scheduler.global;
   return std::min(
       {oldest_here(p), global.since_hint(from::shared), global.since_hint(from::overflow)});
 }
 
-// G3: `next` goes on, but once the chain's slice is used up it has to yield at its next call. A
-// goroutine that wakes the next one and goes to sleep does not yield; then the next look ends the
-// chain.
+// G3: the goroutine in `next` goes on. But once the chain's slice is used up, that goroutine has to
+// yield at its next call. If it wakes another goroutine and goes to sleep instead, it does not
+// yield. Then the next look ends the chain.
 goroutine* continue_chain(processor& p, bool is_over) noexcept {
   goroutine* const g = take_next(p);
   if (g == nullptr || !is_over) return g;
@@ -213,7 +215,7 @@ goroutine* continue_chain(processor& p, bool is_over) noexcept {
     return nullptr;
   }
   if (has_own_thread(g)) {
-    g->bound->has_to_yield = true;  // when it gets the grant that it waits for
+    g->bound->has_to_yield = true;  // takes effect with the grant that `g` waits for
   } else {
     (void)this_machine()->seat.ask_to_yield();
   }
@@ -238,10 +240,11 @@ void bring_forward(processor& p, std::uint64_t most, std::int64_t before_ns) noe
   put_in_front(p.ready, old);
 }
 
-// A slice is over while others wait for one. If goroutines that wake each other have had it, the
-// oldest have the next one. If new goroutines have had it, only some of the oldest get in line: in
-// a tree of goroutines all of them are old, and each one that begins takes memory. That is also why
-// the newest goes first if turns are short: a tree is then walked depth first.
+// A slice ends only if another goroutine has waited for a slice. Who had the slice decides what
+// comes next. After goroutines that wake each other, the oldest goroutines have the next slice.
+// After new goroutines, only some of the oldest (old_share) get in line: in a tree of goroutines
+// all that have not begun are old, and each one that begins takes memory. For the same reason the
+// newest goroutine goes first if turns are short: a tree is then walked depth first.
 goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const std::int64_t slice = slice_ns();
   const bool has_waited = now - oldest_in_turn(p) >= slice;
@@ -269,9 +272,9 @@ goroutine* choose_in_turn(processor& p, std::int64_t now, std::int64_t last_look
   return g;
 }
 
-// For when the kernel refuses threads, some threads have been left to hogs, and this thread is the
-// last that can run goroutines without a thread of their own. A new goroutine might be the next hog
-// and never give this thread back. So goroutines that have begun go first.
+// Chooses if the kernel refuses threads, some threads have been left to hogs, and this thread is
+// the last that can run goroutines without a thread of their own. A new goroutine might be another
+// hog and never give this thread back. So goroutines that have begun go first.
 goroutine* choose_for_last_thread(processor& p) noexcept {
   if (!is_refused_threads()) [[likely]]
     return nullptr;
@@ -282,7 +285,7 @@ goroutine* choose_for_last_thread(processor& p) noexcept {
   }
   share_all(p);
   goroutine* const g = the_scheduler.global.take_first(from::shared, has_run);
-  work_made(this_machine());  // they were out of sight for a moment
+  work_made(this_machine());  // thieves could not see the goroutines for a moment
   return g;
 }
 
@@ -299,8 +302,9 @@ goroutine* pick_on_loan(processor& p, std::int64_t now) noexcept {
   return found != 0 ? take_woken(p) : nullptr;
 }
 
-// Ends the loan, because urgent work has gone on for a slice: the processor stays here, so that
-// others get their turn. The lender may have gone to sleep meanwhile.
+// Ends the loan, because urgent work has gone on for a slice. The processor stays on this machine,
+// so that goroutines that are not urgent get their turn, too. The lender may have gone to sleep
+// meanwhile.
 void keep_loan(processor& p) noexcept {
   const std::lock_guard hold(the_scheduler.lock);
   ownership::end_loan_of_locked(p);
@@ -339,7 +343,7 @@ goroutine* take_share(processor& p, from which) noexcept {
   const std::size_t n =
       p.look_gap.load(std::memory_order_relaxed) == 1 ? 1 : std::min(most, size / procs + 1);
   goroutine_list list;
-  // The limit by age: lines stay in the order of age.
+  // The limit by age keeps the queues here in the order of age.
   const std::size_t taken =
       the_scheduler.global.take(which, std::max<std::size_t>(n, 1), list, oldest_here(p));
   if (taken == 0) return nullptr;
@@ -359,7 +363,7 @@ void overflow(processor& p, run_queue& r) noexcept {
   } else {
     for (std::uint64_t i = 0; i < run_queue::capacity / 2; ++i) {
       goroutine* const g = r.pop_front();
-      stamp(p, g);  // a new age with its place in the line
+      stamp(p, g);  // a new age with its new place
       batch.push_back(g);
     }
   }
@@ -369,8 +373,8 @@ void overflow(processor& p, run_queue& r) noexcept {
 
 namespace {
 
-// G3: a goroutine that was woken, and now lets others run, shares its turn with the one that it
-// started last.
+// G3: a goroutine from `woken` shares its turn with the goroutine that it started last. That child
+// runs when the goroutine from `woken` lets others run.
 goroutine* take_child_of_woken(processor& p, std::int64_t last_look) noexcept {
   if (!std::exchange(p.has_run_woken, false) || is_refused_threads()) return nullptr;
   return take_newest(p, last_look);
@@ -384,9 +388,9 @@ bool is_woken_oldest(const processor& p, std::int64_t now) noexcept {
   return woken < std::min(oldest_in_turn(p), since(p.next.load(std::memory_order_relaxed)));
 }
 
-// G2: half of the time is for goroutines that were woken. They get as long as the turn before them
-// took; then the others get as long as they took. They get more if the first of them has waited for
-// longer than all others.
+// G2: half of the time is for the goroutines in `woken`. Their time is as long as the turn before
+// it took. Then the other goroutines get as long as the time of `woken` took. `woken` gets more
+// time if its first goroutine has waited for longer than all other goroutines.
 goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
   const auto as_long_as = [&](std::int64_t since_ns) {
     return now + std::clamp(now - since_ns, look_period_ns, slice_ns());
@@ -394,7 +398,7 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
   const bool is_worlds = !p.is_others_time.load(std::memory_order_relaxed);
   if (p.woken.empty() && the_scheduler.global.size_hint(from::woken) == 0) {
     p.is_others_time.store(true, std::memory_order_relaxed);
-    p.world_until_ns = 0;  // the next one that is woken need not wait
+    p.world_until_ns = 0;  // the next goroutine that is woken need not wait
     return nullptr;
   }
   const bool is_over = now >= p.world_until_ns;
@@ -416,14 +420,15 @@ goroutine* choose_woken(processor& p, std::int64_t now, std::int64_t last_look) 
 }
 
 goroutine* choose(processor& p, std::int64_t now, std::int64_t last_look) noexcept {
-  // relaxed: no loan begins while this machine holds the processor. If the lender ends one
+  // relaxed: no loan begins while this machine holds the processor. If the lender ends the loan
   // meanwhile, return_own() or keep_loan() sees that under the lock.
   if (p.lender.load(std::memory_order_relaxed) != nullptr) {
     if (now - p.lent_ns < slice_ns()) return pick_on_loan(p, now);
     keep_loan(p);
   }
   if (goroutine* const g = take_child_of_woken(p, last_look)) {
-    // Between two looks woken goroutines go first, and might start some again.
+    // The next pick is a look, too. Between two looks goroutines from `woken` go first, and
+    // they might start further goroutines.
     p.until_look = 1;
     return g;
   }
@@ -458,7 +463,7 @@ goroutine* pick_global(processor& p) noexcept {
   }
   if (p.overflow_owed != 0) {
     if (goroutine* const g = take_share(p, from::overflow)) return g;
-    p.overflow_owed = 0;  // others have taken them
+    p.overflow_owed = 0;  // other processors have taken them
   }
   return take_share(p, from::shared);
 }
@@ -469,7 +474,8 @@ bool pass_turn(machine* m) noexcept {
   goroutine* const next = look(p);
   if (next == nullptr) return false;
   mark_runnable(g);
-  // The look found no queued goroutine to give away, so the one that yields goes round itself.
+  // If a gift is still due, the look found no queued goroutine to give to all processors. Then the
+  // goroutine that yields is the gift.
   const bool gives = is_gift_due(p, p.clock_ns.load(std::memory_order_relaxed));
   if (gives) p.gift_ns = p.clock_ns.load(std::memory_order_relaxed);
   if (gives || (p.turn_was_long && the_scheduler.procs.load(std::memory_order_relaxed) != 1)) {

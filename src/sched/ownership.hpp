@@ -14,13 +14,13 @@
 //
 //   hold      a machine has the processor from now on
 //   lose      a machine no longer has it
-//   pass on   a processor that has lost its machine goes to another one, back to its lender, to the
-//             idle list, or out of circulation
+//   pass on   a processor that has lost its machine goes to another machine, back to its lender, to
+//             the idle list, or out of circulation
 //   staff     a processor gets a machine: the one that sleeps with it, a spare one, or a new thread
 //   grant     a processor goes to the machine on which a goroutine waits that can run only there
-//   acquire   a goroutine that has lost its processor gets one: the old one, or any idle one
-//   lend      a processor goes to urgent work, and will come back to its machine, whose goroutine
-//             computes on
+//   acquire   a goroutine that has lost its processor gets its old processor, or any idle one
+//   lend      a processor goes to urgent work while the goroutine on its machine computes on; the
+//             processor will come back to that machine
 //   return    a borrowed processor goes back to its lender, unless the loan has ended
 //
 // Every function that writes `machine::p`, `processor::holder` or a field of loans and grants is a
@@ -53,7 +53,7 @@
 // Order of writes, and memory order:
 //   hold writes `m->p` first and publishes `holder` last; lose clears `m->p` first. A claimer reads
 //   `holder`, claims that machine's seat, and only then compares `m->p` with the processor it
-//   wants: a holder that is out of date costs it the claim and nothing else.
+//   wants. So if `holder` was out of date, the claimer loses the claim and nothing else.
 //   [OW1] hold's store of `holder` (release) -> the load of a thread that is about to ask or claim
 //         (acquire): the machine's seat and its `p`.
 //
@@ -76,7 +76,8 @@ struct departure {
 };
 
 // All functions with `_locked` in their names require the scheduler's lock and the right to touch
-// the processor. A machine that they return is to be woken after unlocking; null: none is.
+// the processor. If such a function returns a machine, the caller wakes that machine after
+// unlocking; null means that there is none to wake.
 class ownership {
  public:
   // --- for the machine that calls, inside the runtime ------------------------------------------
@@ -96,7 +97,8 @@ class ownership {
   // then holds it. Calls lie_down() if the machine has to sleep. Returns: the goroutine, or null if
   // the process ends.
   static goroutine* await_grant(machine* m, void (*lie_down)()) noexcept;
-  // Goes on with the machine's processor, which may have come back from a loan without its notice.
+  // Goes on with the machine's processor, which may have come back from a loan without the machine
+  // having noticed.
   static void keep_locked(machine* m) noexcept;
   // Takes over the processor of a machine that has been stopped for good, when the process exits.
   static void seize_locked(machine* m, processor* p) noexcept;
@@ -105,19 +107,21 @@ class ownership {
 
   // `m` goes on with `p`, for which a search is counted already. Requires: `m` sleeps, or starts.
   static void hold_locked(machine* m, processor* p) noexcept;
-  // If a processor waits for a new thread, or is numb, `m` goes on with it. Returns: whether so.
+  // If a processor waits for a new thread, or is numb (the kernel refused it one), `m` goes on with
+  // it. Returns: whether there was such a processor.
   static bool hold_waiting_locked(machine* m) noexcept;
   // The processor leaves `m`. Returns: the processor, which is the caller's to pass on.
   static processor* lose_locked(machine* m) noexcept;
-  // If a machine sleeps with this idle processor, it loses it. That machine goes on with a
-  // processor that waits for a thread, or becomes a spare one.
+  // If a machine sleeps with this idle processor, the machine loses the processor. The machine
+  // then goes on with a processor that waits for a thread, or becomes a spare machine.
   static machine* dismiss_sleeper_locked(processor* p) noexcept;
 
   // --- a processor without a machine -----------------------------------------------------------
 
-  // The processor goes on with another machine, back to its lender, or to the idle list.
+  // The processor goes to another machine, back to its lender, or to the idle list.
   static machine* pass_on_locked(processor* p) noexcept;
-  // What has to follow when `p` has been passed on. `woken`: the machine it was passed to, or null.
+  // Returns: what has to follow when `p` has been passed on. `woken`: the machine that got `p`, or
+  // null.
   static departure after_passing_locked(const processor& p, machine* woken) noexcept;
   // Finds a machine for `p`. Requires: `p` is out of the idle list, and a search is counted for it.
   static machine* staff_locked(processor* p) noexcept;
@@ -125,19 +129,21 @@ class ownership {
   static machine* lend_locked(machine* m, processor* p) noexcept;
   // Gives `p` to the machine on which `g` waits.
   static machine* grant_locked(processor* p, goroutine* g) noexcept;
-  // Like grant_locked(), if it is the turn of `g`. Goroutines that were woken on `p` become global.
+  // Like grant_locked(), if it is the turn of `g`. Goroutines that were woken on `p` go to the
+  // global queue.
   static machine* grant_turn_locked(processor* p, goroutine* g) noexcept;
-  // For when there is no thread for `p`: it goes to a goroutine that has one, or to the idle list.
+  // Passes `p` on if there is no thread for it: back to its lender, to the machine of a goroutine
+  // that has a thread, or to the idle list.
   static machine* go_without_thread_locked(processor* p) noexcept;
-  // For when a new thread does not come: the first processor that waits for one goes without.
-  // Nothing happens if none waits. look_for_others() must follow.
+  // For when a new thread does not come. The first processor that waits for a thread is passed on
+  // without one. Nothing happens if no processor waits. look_for_others() must follow.
   static machine* rescue_starting_locked() noexcept;
 
   // --- loans -----------------------------------------------------------------------------------
 
   // Gives `p` back to its lender.
   static void return_locked(processor* p) noexcept;
-  // Ends the loan by this lender, or of this processor: the processor does not come back.
+  // Ends the loan that `lender` gave, or the loan of `p`: the processor does not come back.
   static void end_loan_locked(machine* lender) noexcept;
   static void end_loan_of_locked(processor& p) noexcept;
 

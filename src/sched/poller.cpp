@@ -2,7 +2,7 @@
 //
 // Memory order:
 //   [PO1] making of a chunk of records -> an event for one of them.
-//   [PO2] leave() -> try_attend(): nothing but that the thread which leaves is out of the kernel.
+//   [PO2] leave() -> try_attend(): only that the thread which leaves is out of the kernel.
 //   [PO3] prepare() -> a thread that polls: the epoll instance is made, with its bell.
 #include "sched/poller.hpp"
 
@@ -45,8 +45,9 @@ constexpr std::int64_t owner_patience_ns = 300'000;
 constexpr int events_in_passing = 64;  // the array may be on a goroutine's stack
 constexpr std::uint32_t in_events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr std::uint32_t out_events = EPOLLOUT | EPOLLHUP | EPOLLERR;
-// After one of these events a read may return less than there is, though no event will say that
-// there is more: at the end of the stream, or at urgent data, where the kernel interrupts a read.
+// After one of these events a read may return less than there is, although no further event will
+// say that there is more. That happens at the end of the stream. It also happens at urgent data,
+// where the kernel interrupts a read.
 constexpr std::uint32_t last_events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLPRI;
 
 std::uint64_t tag_of(std::uint32_t index, std::uint32_t sequence) noexcept {
@@ -59,7 +60,7 @@ bool is_refused(int error) noexcept {
   return error != EINTR && error != EBADF && error != EINVAL && error != EFAULT;
 }
 
-// For when a sandbox has refused epoll_wait: the sandbox may allow another call of that kind.
+// Waits after a sandbox has refused epoll_wait. The sandbox may allow epoll_pwait or epoll_pwait2.
 [[gnu::cold, gnu::noinline]] int wait_otherwise(int epoll, epoll_event* events, int most,
                                                 int ms) noexcept {
   const int n = ::epoll_pwait(epoll, events, most, ms, nullptr);
@@ -103,7 +104,7 @@ std::int64_t deadline_of(const pollable::side& s) noexcept {
   return deadline == 0 ? base::never : deadline;
 }
 
-// Not inlined: the caller may be on another thread than when it last took the address of errno.
+// Not inlined: the caller may have moved to another thread since it last took the address of errno.
 [[gnu::noinline]] pollable* fail_with(int error) noexcept {
   errno = error;
   return nullptr;
@@ -111,7 +112,8 @@ std::int64_t deadline_of(const pollable::side& s) noexcept {
 
 }  // namespace
 
-// Counts the wake here, not when the goroutine goes on: if the process exits, it never does.
+// Counts the wake here, not when the goroutine goes on: if the process exits first, the goroutine
+// never goes on.
 bool poller::give_up(void* argument) {
   pollable::side& s = *static_cast<pollable::side*>(argument);
   const std::lock_guard hold(s.lock);
@@ -185,7 +187,7 @@ pollable* poller::open(int fd) noexcept {
   r->fd = fd;
   inside in;
   for (pollable::side& s : r->sides) {
-    const std::lock_guard hold(s.lock);  // late events for its last descriptor look here, too
+    const std::lock_guard hold(s.lock);  // late events for the previous descriptor look here, too
     s.is_closing = false;
     s.ready.store(false, std::memory_order_relaxed);
     s.deadline.store(0, std::memory_order_relaxed);
@@ -197,7 +199,8 @@ pollable* poller::open(int fd) noexcept {
   e.data.u64 = tag_of(r->index, r->sequence);
   if (::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_ADD, fd, &e) == 0) return r;
   const int error = errno;
-  // EBADF may mean either descriptor; EINVAL means that the number of ours is another file's.
+  // EBADF may be about `fd` or about the epoll descriptor. EINVAL means that the number of the
+  // epoll descriptor now belongs to another file.
   if (error == EINVAL || (error == EBADF && ::fcntl(fd, F_GETFD) != -1)) {
     base::check_own_descriptor(error);
   }
@@ -227,9 +230,10 @@ void poller::begin_close(pollable& r) noexcept {
 }
 
 void poller::end_close(pollable& r) noexcept {
-  // The descriptor may have been duplicated, for a child perhaps; then closing it does not remove
-  // it. But the child of a fork shares the epoll instance with its parent, which still uses this
-  // descriptor: so the child removes nothing.
+  // The descriptor may have been duplicated, perhaps for a child process. Then closing it does not
+  // remove it from the epoll instance, so it is removed here. But the child of a fork shares the
+  // epoll instance with its parent, and the parent still uses this descriptor. So the child removes
+  // nothing.
   if (!is_forked_child()) {
     ::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_DEL, r.fd, nullptr);
   }
@@ -256,7 +260,7 @@ void poller::count_wait() noexcept {
 }
 
 bool poller::is_waited_for() const noexcept {
-  // Read first, so that no goroutine is missed that begins to wait meanwhile.
+  // The wakes are read before the waits. So a goroutine that begins to wait meanwhile is counted.
   const std::uint64_t wakes = wakes_.load(std::memory_order_acquire);
   std::uint64_t waits = outside_waits_.load(std::memory_order_relaxed);
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
@@ -353,9 +357,9 @@ void poller::set_deadline(pollable& r, poll_side which, std::int64_t when_ns) no
 
 goroutine* poller::note_event(pollable& r, pollable::side& s, std::uint32_t sequence,
                               std::uint32_t events) noexcept {
-  // relaxed: if `ready` was set when the event was collected, the goroutine that clears it tries
-  // again after that. But under the lock if this may be the last event: then the goroutine that
-  // clears `ready` sees has_hung_up.
+  // relaxed: if `ready` was set when the event was collected, the goroutine that clears `ready`
+  // tries again after that. But if this may be the last event, the lock is taken in any case: then
+  // the goroutine that clears `ready` sees has_hung_up.
   if ((events & last_events) == 0 && s.ready.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard hold(s.lock);
   if (r.sequence != sequence) return nullptr;
@@ -368,7 +372,8 @@ void poller::on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& o
   if (tag == interrupt_tag) return;
   pollable& r = *record(static_cast<std::uint32_t>(tag >> 32));
   const auto sequence = static_cast<std::uint32_t>(tag);
-  // A stale event may set the flag for another descriptor, which then does without a short cut.
+  // A stale event may set the flag for the descriptor that has the record now. Then reads of that
+  // descriptor do without a short cut.
   if ((events & last_events) != 0) {
     r[poll_side::in].has_hung_up.store(true, std::memory_order_relaxed);
   }

@@ -23,13 +23,14 @@
 //   free       the owner may enter. Claimers move it to asked or pending.
 //   asked      a thief asks for work (its number is in the upper bits). The owner accepts at its
 //              next entry, which makes the word free again, and hands over half of its queue. The
-//              thief may turn its question into a claim. A question costs no barrier at all, and an
-//              owner that starts goroutines or yields enters every few nanoseconds.
+//              thief may turn its question into a claim. A question costs no barrier at all. It is
+//              soon answered by an owner that starts goroutines or yields, because that owner
+//              enters every few nanoseconds.
 //   pending    one claimer, and no other thread, decides what comes next; an owner that finds this
 //              on entry stands back.
 //   yield_please  the goroutine has had its slice: the owner, at its next entry, makes the word
-//              free again and lets others run. A claim that failed leaves this behind, because an
-//              owner that enters often might never be caught outside.
+//              free again and lets others run. A claim that failed leaves this plea behind, because
+//              an owner that enters often might never be caught outside.
 //   taken      the processor has left this machine while its goroutine ran user code, or the
 //              machine has given the processor up itself. At its next entry the owner has to get
 //              another processor, or find that it has got its own back, before it may go on
@@ -40,24 +41,25 @@
 // What each thread does with the word that it finds. Thieves, the monitor and resize come from
 // outside. The handler (preempt.cpp) runs on the owner's thread, outside the runtime, and enters.
 //
-//   free          The owner goes on. A thief asks, and claims later. The monitor and resize claim.
-//                 The monitor leaves a plea. The handler gives the processor up.
+//   free          The owner goes on. A thief asks, and claims later. The monitor claims, or
+//                 leaves a plea. Resize claims. The handler gives the processor up.
 //   asked         The owner hands over half and goes on. A second thief does nothing. The monitor
 //                 and resize tell the thief "nothing" in the owner's stead, then claim. The handler
 //                 hands over half, then gives the processor up.
 //   pending       The owner and the handler wait for the claimer. Others look again later.
-//   yield_please  The owner yields; or parks, which does as well. A thief, the monitor and resize
-//                 claim; a claim that fails leaves the plea. The handler gives the processor up.
-//   taken         The owner gets a processor, or queues. If the owner was given one back and has
-//                 not noticed, a thief robs that processor, and the monitor and resize retake it,
-//                 under the scheduler's lock. The handler waits for a processor.
+//   yield_please  The owner yields. If it parks instead, that does as well. A thief, the monitor
+//                 and resize claim; a claim that fails leaves the plea. The handler gives the
+//                 processor up.
+//   taken         The owner gets a processor, or its goroutine is queued. The owner may have been
+//                 given one back and not have noticed. Then a thief robs that processor, and the
+//                 monitor and resize retake it, under the scheduler's lock. The handler waits for a
+//                 processor.
 //   stopped       The owner stays where it enters; the handler returns. No other thread comes.
 //
 // Neither a goroutine that blocks nor time that passes changes the word. So what the threads from
 // outside do has to be right for each value. A claim fails while the owner is inside; then the
-// owner is about to see the word. A due timer and a loan act by claims, and so does resize. A
-// processor that was lent, or that waits for a thread which does not come, is on no seat:
-// ownership.hpp.
+// owner is about to see the word. Due timers, loans and resize all act by claims. A processor that
+// was lent, or that waits for a thread which does not come, is on no seat: ownership.hpp.
 //
 // Invariants:
 //   I1  What the processor owns is touched only by its machine while inside == 1 and word was free
@@ -71,9 +73,9 @@
 //   [S3] claimer's release -> owner's load of word at entry, and the next claimer's exchange
 //        (acquire): what the claimer wrote.
 //   [S5] thief's question (release) -> owner's acceptance (acquire): the thief's mailbox is ready.
-//   Between two stays of one owner no order is needed, because they are one thread. (TSan treats
+//   Between two stays of one owner no order is needed, because both are on one thread. (TSan treats
 //   goroutines as threads of their own. So under TSan the way in is an exchange, [S4], which shows
-//   it that one goroutine's leave precedes the next one's entry.)
+//   TSan that one goroutine's leave precedes the next goroutine's entry.)
 #pragma once
 
 #include "base/platform.hpp"
@@ -125,8 +127,8 @@ class basic_seat {
     }
   }
 
-  // Owner. Returns: true if the thief that wrote `question` now waits for its share, or if it is
-  // this owner's turn to yield.
+  // Owner. Returns: true if the word was still `question`. Then the thief that wrote it waits for
+  // its share; or, if it is a plea, this owner has to yield.
   bool accept(std::uint32_t question) noexcept {
     return word_.compare_exchange_strong(question, free, std::memory_order_acquire,  // [S5]
                                          std::memory_order_relaxed);
@@ -138,7 +140,7 @@ class basic_seat {
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);  // I2
   }
 
-  // Owner, about to run another goroutine: a plea was meant for the one before.
+  // Owner, about to run another goroutine: a plea was meant for the goroutine that ran before.
   void forget_plea() noexcept {
     std::uint32_t expected = yield_please;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
@@ -179,8 +181,9 @@ class basic_seat {
   }
 
   // Claimer. Tries to get the processor from its machine. Looks `turns` times whether the machine
-  // is outside the runtime. If it is not, leaves `otherwise` (free or yield_please), except that a
-  // plea which is there already stays. Returns: true: release() or take() must follow, soon.
+  // is outside the runtime. If the claim fails, the word becomes `otherwise` (free or
+  // yield_please), but a plea that was there before stays. Returns: true if it succeeded; then
+  // release() or take() must follow, soon.
   bool claim(int turns, word_kind otherwise = free) noexcept {
     std::uint32_t expected = free;
     while (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
@@ -205,10 +208,10 @@ class basic_seat {
   // Claimer. The owner no longer has a processor.
   void take() noexcept { decide(taken); }
 
-  // Any thread, at the end of the process: after it no thread enters any more.
+  // Any thread, at the end of the process. After this call no thread enters any more.
   void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
 
-  // Owner, if it is the one that goes on when the process ends. No claimer comes any more.
+  // Owner, if its machine is the one that goes on when the process ends. No claimer comes any more.
   void stay_open() noexcept { word_.store(free, std::memory_order_relaxed); }
 
   // Returns: whether the owner was inside at some instant of this call.
