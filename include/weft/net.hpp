@@ -164,8 +164,8 @@ class conn : public two_way_socket {
   [[nodiscard]] WEFT_API expected<std::size_t> write(
       std::span<const std::span<const std::byte>> pieces);
 
-  // Reads into a std::string or chars, and writes text. Of a literal or a char array only the part
-  // before the first NUL is written.
+  // Reads into chars or into the size() bytes of a std::string, which is not resized; and writes
+  // text. Of a literal or a char array only the part before the first NUL is written.
   [[nodiscard]] expected<std::size_t> read(io::text_room into) { return read(into.bytes()); }
   [[nodiscard]] expected<std::size_t> write(io::text from) { return write(from.bytes()); }
 

@@ -264,7 +264,7 @@ auto send(const sender<T>& c, U&& x, F handler = {}) {
   return detail::send_case<T, decltype(source), F>(c, std::move(source), std::move(handler));
 }
 
-// Marks a variable from which send moves if its case is taken: send(c, moving(x)). Unlike
+// Marks a variable from which send moves if its case is taken: send(c, weft::moving(x)). Unlike
 // std::move(x), it never stands for a temporary, so a selector can accept it.
 template <class T>
   requires(!std::is_const_v<T>)
@@ -426,7 +426,7 @@ std::size_t select(Cases&&... cases) {
 class selector {
  public:
   // Adds a case of any kind that select takes. A variable that is sent must live as long as the
-  // selector waits; each wait() copies it, or moves from it (send(c, moving(x))). Returns: the
+  // selector waits; each wait() copies it, or moves from it: send(c, weft::moving(x)). Returns: the
   // index of the case. Throws: std::logic_error at a second otherwise.
   template <class Case>
   std::size_t add(Case&& c) {
