@@ -176,6 +176,9 @@ class conn : public two_way_socket {
 
   WEFT_API address local_address() const;
   WEFT_API address remote_address() const;
+  // The former names, for programs that were written with them.
+  [[deprecated("local_address()")]] address local() const { return local_address(); }
+  [[deprecated("remote_address()")]] address remote() const { return remote_address(); }
 
   // The defaults for TCP are: no delay; keep-alive after 15 s, then every 15 s, 9 times.
   [[nodiscard]] WEFT_API std::error_code set_no_delay(bool on);
@@ -201,6 +204,8 @@ class listener : public socket {
   // has some and reports that on stderr, once a minute at most.
   [[nodiscard]] WEFT_API expected<conn> accept();
   WEFT_API address local_address() const;
+  // The former name.
+  [[deprecated("local_address()")]] address addr() const { return local_address(); }
   // As those of conn.
   WEFT_API void set_deadline(clock::time_point when);
   template <class Rep, class Period>
@@ -237,6 +242,8 @@ class packet_conn : public two_way_socket {
   }
 
   WEFT_API address local_address() const;
+  // The former name.
+  [[deprecated("local_address()")]] address addr() const { return local_address(); }
 
  private:
   friend struct socket_access;
