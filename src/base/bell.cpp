@@ -3,6 +3,7 @@
 
 #include "base/own_descriptor.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <sys/eventfd.h>
@@ -11,9 +12,34 @@
 #include <utility>
 
 namespace weft::base {
+namespace {
+
+// The numbers of the bells that are in use; 0: none. relaxed: each is compared by itself.
+constinit std::atomic<int> numbers[4];
+
+void forget(int number) noexcept {
+  for (std::atomic<int>& n : numbers) {
+    int expected = number;
+    if (number > 0 && n.compare_exchange_strong(expected, 0, std::memory_order_relaxed)) return;
+  }
+}
+
+// Ends the process if that number is another bell's, which the program has closed then.
+void remember(int number) noexcept {
+  for (const std::atomic<int>& n : numbers) {
+    if (n.load(std::memory_order_relaxed) == number) check_own_descriptor(EBADF);
+  }
+  for (std::atomic<int>& n : numbers) {
+    int expected = 0;
+    if (n.compare_exchange_strong(expected, number, std::memory_order_relaxed)) return;
+  }
+}
+
+}  // namespace
 
 int bell::make(int flags) noexcept {
   fd_ = ::eventfd(0, flags);
+  if (fd_ > 0) remember(fd_);
   struct stat s{};
   if (fd_ >= 0 && ::fstat(fd_, &s) == 0) {
     device_ = s.st_dev;
@@ -24,6 +50,7 @@ int bell::make(int flags) noexcept {
 }
 
 void bell::close() noexcept {
+  forget(fd_);
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 

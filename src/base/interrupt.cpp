@@ -13,6 +13,7 @@ constinit bell the_bell;  // made before the first thread sleeps in the poller
 }  // namespace
 
 int make_interrupt_descriptor() noexcept { return the_bell.make(EFD_NONBLOCK | EFD_CLOEXEC); }
+void close_interrupt_descriptor() noexcept { the_bell.close(); }
 
 // The poller watches the eventfd edge-triggered: each ring is an event, and no thread reads the
 // counter, which would be full after 2^64 rings.

@@ -6,6 +6,8 @@ namespace weft::base {
 
 // Makes the descriptor, once. Returns: the descriptor, or -1.
 int make_interrupt_descriptor() noexcept;
+// For a poller that could not be made.
+void close_interrupt_descriptor() noexcept;
 
 // Wakes the thread that sleeps in the poller. If none does, the next thread that wants to sleep
 // there returns at once. Keeps errno.

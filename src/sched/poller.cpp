@@ -132,7 +132,7 @@ bool poller::prepare() noexcept {
   e.data.u64 = interrupt_tag;
   if (bell == -1 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, bell, &e) != 0) {
     const int error = errno;
-    if (bell != -1) ::close(bell);
+    base::close_interrupt_descriptor();
     ::close(epoll);
     errno = error;
     return false;

@@ -2,9 +2,10 @@
 // runtime's descriptors under it. A goroutine that needs them must not wait for ever: the process
 // ends with a message.
 //
-// Also when the numbers are given to other files at once ("reused").
+// Also when the numbers are given to other files at once ("reused"), or to descriptors that the
+// runtime opens itself for the network ("crossed").
 //
-//   closed_descriptors net|file|reused|waiting FILE
+//   closed_descriptors net|file|reused|crossed|waiting FILE
 #include <weft/weft.hpp>
 
 #include <chrono>
@@ -46,7 +47,7 @@ int main(int count, char** arguments) {
   if (count != 3) return 3;
   const std::string_view what = arguments[1];
   return weft::run([&] {
-    const bool is_about_files = what == "file" || what == "reused";
+    const bool is_about_files = what == "file" || what == "reused" || what == "crossed";
     if (!is_about_files) talk();
     if (is_about_files) sync_file(arguments[2]);
     std::optional<weft::net::listener> listener;
@@ -57,6 +58,9 @@ int main(int count, char** arguments) {
     }
     ::close_range(3, ~0u, 0);
     if (what == "waiting") weft::this_goroutine::sleep_for(100ms);
+    if (what == "crossed") {
+      for (int i = 0; i < 4; ++i) talk();
+    }
     if (what == "reused") {
       for (int i = 0; i < 32; ++i) (void)::open("/dev/null", O_RDWR | O_CLOEXEC);
     }
