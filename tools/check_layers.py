@@ -36,17 +36,16 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 # The layer of each public header, by its path below include/weft/.
 PUBLIC = {
     "base": "detail/config.hpp",
-    "sched": "go.hpp go_options.hpp future.hpp local.hpp this_goroutine.hpp error.hpp expected.hpp"
-    " detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
+    "sched": "go.hpp go_options.hpp detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
     " detail/nanoseconds.hpp detail/patience.hpp detail/task.hpp",
     "chan": "chan.hpp select.hpp detail/chan_core.hpp detail/select_core.hpp",
     "sync": "sync.hpp barrier.hpp condition_variable.hpp latch.hpp mutex.hpp once.hpp pool.hpp"
     " semaphore.hpp shared_mutex.hpp wait_group.hpp"
     " detail/barrier_core.hpp detail/condition_core.hpp detail/mutex_core.hpp detail/once_core.hpp"
-    " detail/pool.hpp detail/semaphore_core.hpp detail/shared_mutex_core.hpp"
-    " detail/single_flight.hpp detail/wait_group_core.hpp detail/wait_queue.hpp",
+    " detail/semaphore_core.hpp detail/shared_mutex_core.hpp"
+    " detail/wait_group_core.hpp detail/wait_queue.hpp",
     "time": "time.hpp",
-    "context": "context.hpp group.hpp single_flight.hpp detail/context_wait.hpp detail/group.hpp",
+    "context": "context.hpp group.hpp single_flight.hpp detail/context_wait.hpp",
     "io": "detail/descriptor.hpp",
     "net": "net.hpp",
     "os": "os.hpp",

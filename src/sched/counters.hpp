@@ -5,6 +5,8 @@
 //   - a member below, with a comment that says what it counts; call its add() where that happens;
 //   - a line with its name and value in stats(), src/debug/stats.cpp;
 //   - its name in the comment above stats() in include/weft/debug.hpp.
+// A gauge has no member here: stats() reads it where it is kept. An add() is an atomic operation on
+// shared memory, so an event of a fast path is counted in the processor's own record instead.
 #pragma once
 
 #include <atomic>

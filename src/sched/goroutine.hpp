@@ -1,6 +1,6 @@
 // goroutine.hpp: the record of one goroutine.
 //
-// Four cache lines from a dense slab (records.cpp). A record is never given back to the system
+// Five cache lines from a dense slab (records.cpp). A record is never given back to the system
 // while the process lives. So a dump can scan the slabs, and a late look at a recycled record is
 // harmless. A goroutine is this record alone until it first runs; only then does it get a stack. A
 // goroutine that runs to its end without waiting leaves its stack to the next one.

@@ -14,7 +14,7 @@
 //             There is also a global `woken`
 //   next      the goroutine that the running one woke last
 //   fresh     has never run: newest first
-//   ready     was woken or has yielded: oldest first
+//   ready     has yielded, or has waited for long in another lane: oldest first
 //   shared    (global) any processor may run it: it had a long turn, is a hog, or came from outside
 //   overflow  (global) did not fit into a run queue
 //

@@ -23,14 +23,14 @@
 // Who polls. At most one thread at a time (`attended_`), so that an interrupt reaches the thread
 // that sleeps in the poller:
 //   - a machine that goes to sleep with its processor, until the next timer. lie_down() in
-//   sleep.cpp
-//     decides (`s.polls = ...`): a goroutine must wait for a descriptor, no other thread may be
-//     polling (both in try_attend()), and polling must not be better left to another processor
-//     (is_anothers()), unless this is the last processor to become idle (`is_last`). The machine
-//     then sleeps in sleep_polling();
+//     sleep.cpp decides (`s.polls = ...`): a goroutine must wait for a descriptor, no other thread
+//     may be polling (both in try_attend()), and polling must not be better left to another
+//     processor (is_anothers()), unless this is the last processor to become idle (`is_last`). The
+//     machine then sleeps in sleep_polling();
 //   - machines in passing, without sleeping: each time they have nothing else to run, and every
 //     50 us at a look (order.hpp);
-//   - the monitor when all processors are busy with other things (monitor.cpp, sleep_in_poller()).
+//   - the monitor when all processors are busy with other things (sleep_in_poller() in
+//     monitor_sleep.cpp).
 // P1  If a goroutine waits for a descriptor and all machines sleep, one of them sleeps in the
 //     poller. For the last machine to lie down with its processor found no other thread in the
 //     poller, and so sleeps there; or it found a thread that polled in passing, which then lies

@@ -2,7 +2,7 @@
 //
 // Nothing stops the world. A processor whose index is no longer below max_procs() is marked
 // `retiring`. If it is idle, it is taken out of the idle list. If its machine looks for work, that
-// machine lets it go. If its machine runs a goroutine, it is detached (seat.hpp): the goroutine
+// machine lets it go. If its machine runs a goroutine, it is taken from that machine: the goroutine
 // goes on for as long as it stays in user code, and finds at its next entry into the runtime that
 // it has to get another processor. What the processor had queued moves to the global queue. Its
 // timers stay where they are, because any machine may fire them. Retired processors are kept until

@@ -1,8 +1,8 @@
 // run_queue.hpp: the goroutines that one processor runs next: a ring of 256 places, pushed at the
 // back.
 //
-// A processor has two rings. Goroutines that were woken or have yielded go into `ready` and leave
-// it at the front: first come, first served. Goroutines that have never run go into `fresh` and
+// A processor has two rings. Goroutines that have yielded, or that were moved here from elsewhere,
+// go into `ready` and leave it at the front: first come, first served. Goroutines that have never run go into `fresh` and
 // leave it at the back, newest first. A tree of goroutines is then walked depth first, on few
 // stacks and warm caches, instead of being unrolled in full. (skynet at one processor: 48 ms
 // against 416 with one FIFO for all.) Thieves and the overflow take the oldest from the front of

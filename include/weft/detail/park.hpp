@@ -1,4 +1,4 @@
-// park.hpp: the whole seam between the primitives (channels, locks, wait groups) and the scheduler.
+// park.hpp: all that the primitives (channels, locks, wait groups) know of the scheduler.
 //
 // A primitive keeps its own queue of waiters. To wait, it
 //
@@ -16,9 +16,11 @@
 //
 // To add a blocking primitive (the model is the semaphore):
 //   - the fast paths in include/weft/detail/<noun>_core.hpp, the slow paths in src/sync/<noun>.cpp;
-//     a wait takes a `patience` (patience.hpp), and a wait with a context is wait_with() around it
-//     (context_wait.hpp);
-//   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp;
+//     waiters stand in a `wait_queue` (wait_queue.hpp), and `guarded` around the core reports a
+//     primitive that is destroyed while goroutines wait for it; a wait takes a `patience`
+//     (patience.hpp), and a wait with a context is wait_with() around it (context_wait.hpp);
+//   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp; it
+//     calls observe() and acquired() below, so that weft::test::explore sees its steps;
 //   - a wait_reason below, and its text in to_string() in src/sched/park.cpp;
 //   - both headers in PUBLIC in tools/check_layers.py, the tags in docs/memory-model.md, a test in
 //     tests/unit, and a model test if the core is lock-free.
