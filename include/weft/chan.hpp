@@ -115,13 +115,13 @@ class outgoing {
       return c->send(element_);
     }
   }
-  chan_outcome try_send_to(chan_core* c) {
+  chan_outcome send_until(chan_core* c, const chan_core* done) {
     if constexpr (sizeof element_ == chan_word) {
       std::uint64_t word = 0;
       std::memcpy(&word, element_, sizeof word);
-      return c->try_send_word(word);
+      return c->send_word_until(word, done);
     } else {
-      return c->try_send(element_);
+      return done->is_closed_now() ? chan_outcome::would_wait : c->send_until(element_, done);
     }
   }
   void sent() noexcept {
@@ -177,13 +177,13 @@ class incoming {
     }
   }
 
-  chan_outcome try_receive_from(chan_core* c) {
+  chan_outcome receive_until(chan_core* c, const chan_core* done) {
     if constexpr (sizeof element_ == chan_word) {
-      const chan_word_received r = c->try_receive_word();
+      const chan_word_received r = c->receive_word_until(done);
       std::memcpy(element_, &r.word, sizeof r.word);
       return r.outcome;
     } else {
-      return c->try_receive(element_);
+      return done->is_closed_now() ? chan_outcome::would_wait : c->receive_until(element_, done);
     }
   }
 

@@ -256,8 +256,8 @@ template <class Rep, class Period>
 
 }  // namespace this_goroutine
 
-// In the common cases nothing has to wait, or the context never ends. These calls then cost little
-// more than calls without a context; they are inlined for that.
+// Usually the operation is done in the end. These calls then cost little more than calls without a
+// context; they are inlined for that.
 template <class T>
 template <class U>
 [[gnu::always_inline]] inline std::error_code detail::chan_handle<T>::do_send(const context& c,
@@ -266,12 +266,7 @@ template <class U>
     if (chan_core* const to = ref_.get()) {
       const chan_core* const done = c.done_core();
       outgoing<T> out(std::forward<U>(value));  // a copy: it is trivially copyable
-      chan_outcome outcome = chan_outcome::would_wait;
-      if (done == nullptr) {
-        outcome = out.send_to(to);
-      } else if (!done->is_closed_now() && to->could_send()) {
-        outcome = out.try_send_to(to);
-      }
+      const chan_outcome outcome = done == nullptr ? out.send_to(to) : out.send_until(to, done);
       if (outcome == chan_outcome::done) return {};
     }
   }
@@ -284,19 +279,16 @@ template <class T>
     if (chan_core* const from = ref_.get()) {
       const chan_core* const done = c.done_core();
       incoming<T> in;
-      chan_outcome outcome = chan_outcome::would_wait;
-      if (done == nullptr) {
-        outcome = in.receive_from(from);
-      } else if (!done->is_closed_now() && from->has_values_hint()) {
-        outcome = in.try_receive_from(from);
-      }
+      const chan_outcome outcome =
+          done == nullptr ? in.receive_from(from) : in.receive_until(from, done);
       if (outcome == chan_outcome::done) return in.take(from, to_expected<T>);
     }
   }
   return do_recv_slow(c);
 }
 
-// The slow halves try once more, and then wait until the operation is done or the context ends.
+// The slow halves find out what the matter was. If it was nothing (or T travels in a box), they wait
+// until the operation is done or the context ends.
 template <class T>
 template <class U>
 [[gnu::noinline]] std::error_code detail::chan_handle<T>::do_send_slow(const context& c,
@@ -307,14 +299,12 @@ template <class U>
   if (done != nullptr && done->is_closed_now()) return c.err();
   if (to == nullptr) return wait_for_end(c, wait_reason::chan_send_nil);
   if (done != nullptr) done->require_home();
-  const chan_ref kept = ref_;  // a cancel may look at the channel when the value has been received
   outgoing<T> out(std::forward<U>(value));
   chan_outcome outcome = chan_outcome::would_wait;
   if (done == nullptr) {
     outcome = out.send_to(to);
   } else {
-    context_interruption interruption(c);
-    outcome = to->send_within(out.element(), patience(interruption));
+    outcome = to->send_until(out.element(), done);
   }
   if (outcome == chan_outcome::done) {
     out.sent();
@@ -332,14 +322,12 @@ template <class T>
   if (done != nullptr && done->is_closed_now()) return std::unexpected(c.err());
   if (from == nullptr) return std::unexpected(wait_for_end(c, wait_reason::chan_receive_nil));
   if (done != nullptr) done->require_home();
-  const chan_ref kept = ref_;  // as in do_send_slow
   incoming<T> in;
   chan_outcome outcome = chan_outcome::would_wait;
   if (done == nullptr) {
     outcome = in.receive_from(from);
   } else {
-    context_interruption interruption(c);
-    outcome = from->receive_within(in.element(), patience(interruption));
+    outcome = from->receive_until(in.element(), done);
   }
   if (outcome == chan_outcome::done) {
     return in.take(from, to_expected<T>);

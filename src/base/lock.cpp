@@ -13,4 +13,12 @@ void spin_lock::lock_slow() noexcept {
   }
 }
 
+void brief_lock::lock_slow() noexcept {
+  for (int turn = 0;; ++turn) {
+    turn < 100 ? pause() : yield_thread();
+    // relaxed: a look before the exchange that counts.
+    if (!held_.load(std::memory_order_relaxed) && try_lock()) return;
+  }
+}
+
 }  // namespace weft::base

@@ -52,4 +52,26 @@ class spin_lock {
   std::atomic<std::uint32_t> word_{free};
 };
 
+// A lock for an object of which there are many, each used by few threads and held for a few
+// instructions. A thread that waits spins, and after a while yields its core. So unlock() need not
+// look whether a thread sleeps.
+class brief_lock {
+ public:
+  brief_lock() = default;
+  brief_lock(const brief_lock&) = delete;
+  brief_lock& operator=(const brief_lock&) = delete;
+
+  void lock() noexcept {
+    if (!try_lock()) [[unlikely]]
+      lock_slow();
+  }
+  bool try_lock() noexcept { return !held_.exchange(true, std::memory_order_acquire); }  // [L1]
+  void unlock() noexcept { held_.store(false, std::memory_order_release); }              // [L1]
+
+ private:
+  void lock_slow() noexcept;
+
+  std::atomic<bool> held_{false};
+};
+
 }  // namespace weft::base

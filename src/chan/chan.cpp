@@ -48,6 +48,7 @@ chan_core* chan_core::allocate(std::size_t capacity, const chan_shape& shape) {
   auto* const core = ::new (memory) chan_core(capacity, shape);
   if (sched::this_simulation() != nullptr) {
     core->bias_.store(reinterpret_cast<sched::machine*>(in_simulation), std::memory_order_relaxed);
+    core->set_flag(is_of_simulation);
   }
   return core;
 }
@@ -119,24 +120,12 @@ void chan_core::lock_slow() noexcept {
 
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   uses_in_a_row_ = 0;
-  if (m == nullptr || has_forgone_bias() || may_somebody_give_up_locked()) return;
+  if (m == nullptr || has_forgone_bias()) return;
   // The next bias needs more uses in a row.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
   bias_.store(m, std::memory_order_relaxed);  // I4
   lock_.store(0, std::memory_order_release);  // [N1] from now on m does not need the lock
-}
-
-// Called once in hundreds of uses. Returns: true also if the queue is too long to look at all of it.
-bool chan_core::may_somebody_give_up_locked() const noexcept {
-  int left = 32;
-  for (const chan_queue* const q : {&receivers_, &senders_}) {
-    for (const chan_waiter* w = q->head; w != nullptr; w = w->next) {
-      if (--left == 0) return true;
-      if (w->set == nullptr && w->index == chan_waiter::may_give_up) return true;
-    }
-  }
-  return false;
 }
 
 [[gnu::always_inline]] inline bool chan_core::lock_here(sched::machine* m) noexcept {
@@ -316,134 +305,132 @@ chan_word_received chan_core::receive_word() {
   return {word, outcome};
 }
 
-// ---- Until a limit ----
+// ---- Until a context ends ----
 
-namespace {
+// Such a wait is like a select with one case: the thread that takes the waiter out of its queue has
+// to claim the wait_set, and so has the cancel of the context. A cancel never touches the channel,
+// which may therefore have a bias. A waiter whose wait was ended takes itself out of the queue.
 
-// A waiter that may give up, with its channel and its side.
-struct patient_waiter : chan_waiter {
-  chan_core* of = nullptr;
-  bool sends = false;
-};
-
-}  // namespace
-
-// Called by the end of the wait, inside the runtime. Returns: whether the waiter was still queued.
-bool chan_core::give_up(void* argument) noexcept {
-  auto* const w = static_cast<patient_waiter*>(argument);
-  chan_core* const c = w->of;
-  c->lock();
-  const bool was_queued = w->queued;
-  if (was_queued) c->remove_locked(w->sends ? side::senders : side::receivers, w);
-  // Not unlock(): if the waiter was gone, a machine may have the bias by now (I6), but this thread
-  // holds the lock all the same.
-  c->lock_.store(0, std::memory_order_release);  // [N1]
-  return was_queued;
+// Returns: would_wait.
+[[gnu::noinline]] chan_outcome chan_core::take_out(side as, chan_waiter* w) {
+  sched::machine* const m = enter_and_lock();
+  if (w->queued) remove_locked(as, w);
+  unlock();
+  if (m != nullptr) sched::leave(m);
+  return chan_outcome::would_wait;
 }
 
-template <chan_core::side as>
-chan_outcome chan_core::perform_within(void* element, patience limit) {
-  if (sched::this_machine() == nullptr) {
-    observe(touch::release, this, as == side::senders ? "send" : "receive");
+// Like perform_or_wait_here.
+template <chan_core::side as, bool one_word>
+[[gnu::always_inline]] inline chan_outcome chan_core::perform_until_here(sched::machine* m,
+                                                                         void* element,
+                                                                         const chan_core* done) {
+  chan_waiter* served = nullptr;
+  const chan_outcome outcome = as == side::senders ? send_locked<one_word>(element, served)
+                                                   : receive_locked<one_word>(element, served);
+  if (outcome != chan_outcome::would_wait) {
+    unlock();
+    if (served != nullptr) sched::ready_on(m, served->who);
+    sched::leave(m);
+    return outcome;
   }
-  for (;;) {
-    sched::machine* const m = enter_and_lock();
-    chan_waiter* served = nullptr;
-    const chan_outcome outcome = perform_locked(as, element, served);
-    if (outcome != chan_outcome::would_wait) {
-      unlock();
-      if (served != nullptr) ready_inside(served->who);
-      if (m != nullptr) sched::leave(m);
-      observe(touch::acquire, this);
-      return outcome;
-    }
-    if (!is_biased()) break;
-    sched::leave(m);            // m has the bias
-    sched::revoke_bias(bias_);  // I6
-  }
-  patient_waiter self;
-  self.element = element;
-  self.index = chan_waiter::may_give_up;
-  self.of = this;
-  self.sends = as == side::senders;
-  self.who =
-      prepare_park_inside(as == side::senders ? wait_reason::chan_send : wait_reason::chan_receive);
+  context_end self(
+      element, sched::prepare_park_on(
+                   m, as == side::senders ? wait_reason::chan_send : wait_reason::chan_receive));
   push_locked(as, &self);
   unlock();
-  const bool was_taken = limit.park<seam>(self.who, &give_up, &self);
-  observe(touch::acquire, this);
-  if (!was_taken) return chan_outcome::would_wait;
+  wait_ender& ender = done->ender();
+  if (ender.watch(self)) [[likely]] {
+    sched::suspend(m, m->g);
+    ender.unwatch(self);
+    sched::leave(sched::this_machine());
+  } else if (self.claims.claim(wait_set::timeout)) {
+    cancel_park();
+  } else {
+    sched::park_on(m);
+  }
+  if (self.was_claimed()) return take_out(as, &self);
   return self.done ? chan_outcome::done : chan_outcome::closed;
 }
 
-chan_outcome chan_core::send_within(void* element, patience limit) {
-  return perform_within<side::senders>(element, limit);
+// For any caller.
+template <chan_core::side as>
+chan_outcome chan_core::perform_until(void* element, const chan_core* done) {
+  if (sched::this_machine() == nullptr) {
+    observe(touch::release, this, as == side::senders ? "send" : "receive");
+  }
+  if (sched::machine* const m = enter_and_lock()) {
+    return perform_until_here<as, false>(m, element, done);
+  }
+  chan_waiter* served = nullptr;
+  chan_outcome outcome = perform_locked(as, element, served);
+  if (outcome != chan_outcome::would_wait) {
+    unlock();
+    if (served != nullptr) ready_inside(served->who);
+    observe(touch::acquire, this);
+    return outcome;
+  }
+  context_end self(element, prepare_park_inside(as == side::senders ? wait_reason::chan_send
+                                                                    : wait_reason::chan_receive));
+  push_locked(as, &self);
+  unlock();
+  wait_ender& ender = done->ender();
+  if (!ender.watch(self) && self.claims.claim(wait_set::timeout)) {
+    cancel_park();
+  } else {
+    park();
+    ender.unwatch(self);
+  }
+  outcome = self.done ? chan_outcome::done : chan_outcome::closed;
+  if (self.was_claimed()) outcome = take_out(as, &self);
+  observe(touch::acquire, this);
+  return outcome;
 }
-chan_outcome chan_core::receive_within(void* element, patience limit) {
-  return perform_within<side::receivers>(element, limit);
+
+chan_outcome chan_core::send_until(void* element, const chan_core* done) {
+  return perform_until<side::senders>(element, done);
+}
+chan_outcome chan_core::receive_until(void* element, const chan_core* done) {
+  return perform_until<side::receivers>(element, done);
+}
+
+// Operations on one word. A context that has ended already, or belongs to a simulation, is left to
+// the caller.
+chan_outcome chan_core::send_word_until(std::uint64_t word, const chan_core* done) {
+  if (done->cannot_end()) [[unlikely]]
+    return chan_outcome::would_wait;
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
+    return send_word_until_slow(word, done);
+  if (!lock_here(m)) [[unlikely]]
+    return send_word_until_slow(word, done);
+  return perform_until_here<side::senders, true>(m, &word, done);
+}
+chan_word_received chan_core::receive_word_until(const chan_core* done) {
+  if (done->cannot_end()) [[unlikely]]
+    return {0, chan_outcome::would_wait};
+  sched::machine* const m = sched::this_machine();
+  if (m == nullptr || !m->seat.enter()) [[unlikely]]
+    return receive_word_until_slow(done);
+  if (!lock_here(m)) [[unlikely]]
+    return receive_word_until_slow(done);
+  std::uint64_t word = 0;
+  const chan_outcome outcome = perform_until_here<side::receivers, true>(m, &word, done);
+  return {word, outcome};
+}
+
+[[gnu::noinline, gnu::cold]] chan_outcome chan_core::send_word_until_slow(std::uint64_t word,
+                                                                          const chan_core* done) {
+  return send_until(&word, done);
+}
+[[gnu::noinline, gnu::cold]] chan_word_received chan_core::receive_word_until_slow(
+    const chan_core* done) {
+  std::uint64_t word = 0;
+  const chan_outcome outcome = receive_until(&word, done);
+  return {word, outcome};
 }
 
 // ---- Without waiting ----
-
-// Operations on one word, like send_word and receive_word.
-chan_outcome chan_core::try_send_word(std::uint64_t word) {
-  sched::machine* const m = sched::this_machine();
-  if (m == nullptr || !m->seat.enter()) [[unlikely]]
-    return try_send_word_slow(word);
-  if (!lock_here(m)) [[unlikely]]
-    return try_send_word_slow(word);
-  if ((flags() & (is_closed | has_receivers)) != 0 || count() == capacity_)
-    return try_send_word_here(m, word);
-  push_ring_locked<true>(&word);
-  unlock();
-  sched::leave(m);
-  return chan_outcome::done;
-}
-
-chan_word_received chan_core::try_receive_word() {
-  sched::machine* const m = sched::this_machine();
-  if (m == nullptr || !m->seat.enter()) [[unlikely]]
-    return try_receive_word_slow();
-  if (!lock_here(m)) [[unlikely]]
-    return try_receive_word_slow();
-  if ((flags() & (has_senders | has_returned)) != 0 || count() == 0)
-    return try_receive_word_here(m);
-  std::uint64_t word = 0;
-  pop_ring_locked<true>(&word);
-  unlock();
-  sched::leave(m);
-  return {word, chan_outcome::done};
-}
-
-[[gnu::noinline]] chan_outcome chan_core::try_send_word_here(sched::machine* m,
-                                                             std::uint64_t word) {
-  chan_waiter* served = nullptr;
-  const chan_outcome outcome = send_locked<true>(&word, served);
-  unlock();
-  if (served != nullptr) sched::ready_on(m, served->who);
-  sched::leave(m);
-  return outcome;
-}
-[[gnu::noinline]] chan_word_received chan_core::try_receive_word_here(sched::machine* m) {
-  std::uint64_t word = 0;
-  chan_waiter* served = nullptr;
-  const chan_outcome outcome = receive_locked<true>(&word, served);
-  unlock();
-  if (served != nullptr) sched::ready_on(m, served->who);
-  sched::leave(m);
-  return {word, outcome};
-}
-
-[[gnu::noinline, gnu::cold]] chan_outcome chan_core::try_send_word_slow(std::uint64_t word) {
-  if (sched::this_machine() == nullptr) observe(touch::release, this, "try_send");
-  return perform_entered(side::senders, &word);
-}
-[[gnu::noinline, gnu::cold]] chan_word_received chan_core::try_receive_word_slow() {
-  if (sched::this_machine() == nullptr) observe(touch::release, this, "try_recv");
-  std::uint64_t word = 0;
-  const chan_outcome outcome = perform_entered(side::receivers, &word);
-  return {word, outcome};
-}
 
 chan_outcome chan_core::try_send(void* element) {
   observe(touch::release, this, "try_send");

@@ -44,8 +44,9 @@
 //
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions. A thread
 // holds one of them at a time, except in is_heard_at_exit(), which tries the locks of children
-// while it holds their parent's. An interruption (weft/detail/interruption.hpp) is fired under
-// lock_ and takes the lock of a primitive.
+// while it holds their parent's. Under lock_ a cancel ends the waits of goroutines: it fires an
+// interruption (weft/detail/interruption.hpp), which takes the lock of a primitive; or it claims the
+// wait_set of a wait for a channel (weft/detail/chan_core.hpp).
 #include <weft/context.hpp>
 
 #include "base/check.hpp"
@@ -89,7 +90,7 @@ namespace {
 // Holds a spin lock inside the runtime.
 class locked {
  public:
-  explicit locked(base::spin_lock& l) noexcept : lock_(l) { lock_.lock(); }
+  explicit locked(base::brief_lock& l) noexcept : lock_(l) { lock_.lock(); }
   locked(const locked&) = delete;
   locked& operator=(const locked&) = delete;
   ~locked() {
@@ -99,7 +100,7 @@ class locked {
 
  private:
   sched::inside in_;
-  base::spin_lock& lock_;
+  base::brief_lock& lock_;
 };
 
 }  // namespace
@@ -110,7 +111,7 @@ struct context_child : context_watcher {
   context_core* const core;
 };
 
-class context_core final : public chan_owner {
+class context_core final : public wait_ender {
  public:
   enum class kind : std::uint8_t { cancellable, value, without_cancel };
 
@@ -177,6 +178,18 @@ class context_core final : public chan_owner {
   bool remove(context_watcher& w) noexcept {
     const locked hold(lock_);
     return unlink(w);
+  }
+  // If the lock is free, these two need no stack frame.
+  bool watch(context_end& w) noexcept override {
+    if (!lock_.try_lock()) [[unlikely]]
+      return watch_slow(w);
+    return watch_and_unlock(w);
+  }
+  void unwatch(context_end& w) noexcept override {
+    if (!lock_.try_lock()) [[unlikely]]
+      return unwatch_slow(w);
+    unlink(w);
+    lock_.unlock();
   }
   // Waits for a cancel that is firing an interruption.
   void settle() noexcept { const locked hold(lock_); }
@@ -277,26 +290,41 @@ class context_core final : public chan_owner {
   }
   bool link(context_watcher& w) noexcept {
     if (is_closed_ || (is_marked() && w.what == context_watcher::kind::child)) return false;
-    context_watcher*& list = list_of(w);
-    w.previous = nullptr;
-    w.next = list;
-    if (list != nullptr) list->previous = &w;
-    list = &w;
-    w.linked = true;
+    push(list_of(w), w);
     return true;
   }
-  bool unlink(context_watcher& w) noexcept {
-    if (!w.linked) return false;
-    (w.previous != nullptr ? w.previous->next : list_of(w)) = w.next;
-    if (w.next != nullptr) w.next->previous = w.previous;
-    w.linked = false;
+  bool watch_and_unlock(context_end& w) noexcept {
+    const bool watches = !is_closed_;
+    if (watches) push(watchers_, w);
+    lock_.unlock();
+    return watches;
+  }
+  [[gnu::noinline, gnu::cold]] bool watch_slow(context_end& w) noexcept {
+    lock_.lock();
+    return watch_and_unlock(w);
+  }
+  [[gnu::noinline, gnu::cold]] void unwatch_slow(context_end& w) noexcept {
+    const std::lock_guard hold(lock_);
+    unlink(w);
+  }
+  static void push(context_watcher*& list, context_watcher& w) noexcept {
+    w.at = &list;
+    w.next = list;
+    if (list != nullptr) list->at = &w.next;
+    list = &w;
+  }
+  static bool unlink(context_watcher& w) noexcept {
+    if (w.at == nullptr) return false;
+    *w.at = w.next;
+    if (w.next != nullptr) w.next->at = w.at;
+    w.at = nullptr;
     return true;
   }
 
   const kind kind_;
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
-  base::spin_lock lock_;
+  base::brief_lock lock_;
   bool is_closed_ = false;     // guarded by lock_; from then on no watcher is added
   bool keeps_itself_ = false;  // guarded by lock_; refers to itself until it is closed
   operation* by_ = nullptr;    // guarded by lock_; the cancel that marked it; dangles once closed
@@ -495,12 +523,25 @@ void context_core::stop_and_close(operation& all) {
 
 namespace {
 
+// Returns: the goroutine whose wait `w` may end, or null. Requires: `w` is no child or function.
+const goroutine* waits_by(const context_watcher& w) noexcept {
+  return w.what == context_watcher::kind::end
+             ? static_cast<const context_end&>(w).who
+             : static_cast<const context_interruption&>(w).armed_for();
+}
+
 // Whether the exit has stopped the goroutine that waits: what it waits for may be gone.
-bool never_goes_on(const context_interruption& i) noexcept {
+bool never_goes_on(const context_watcher& w) noexcept {
   // Before the exit, the goroutine's machine may be writing `how`.
   if (!sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return false;
-  const goroutine* const who = i.armed_for();
+  const goroutine* const who = waits_by(w);
   return who != nullptr && who->how == sched::mode::stopped;
+}
+
+// Ends the wait. Returns: the goroutine to ready, or null.
+goroutine* end_wait(context_watcher& w) noexcept {
+  return w.what == context_watcher::kind::end ? static_cast<context_end&>(w).claim()
+                                              : static_cast<context_interruption&>(w).fire();
 }
 
 }  // namespace
@@ -520,8 +561,8 @@ void context_core::close(operation& all) noexcept {
       if (more) unlink(*w);
       if (more && w->what == context_watcher::kind::function) {
         w->next = std::exchange(all.functions, w);  // w is kept by its `self`
-      } else if (more && !never_goes_on(*static_cast<context_interruption*>(w))) {
-        interrupted = static_cast<context_interruption*>(w)->fire();
+      } else if (more && !never_goes_on(*w)) {
+        interrupted = end_wait(*w);
       }
     }
     if (interrupted != nullptr) ready(interrupted);
@@ -588,7 +629,7 @@ bool context_core::is_heard_at_exit(int depth) noexcept {
   for (const context_watcher* w = watchers_; w != nullptr; w = w->next) {
     if (w->what == context_watcher::kind::function) {
       if (static_cast<const context_function*>(w)->is_set_at_exit) return true;
-    } else if (const goroutine* const g = static_cast<const context_interruption*>(w)->armed_for();
+    } else if (const goroutine* const g = waits_by(*w);
                g != nullptr && g->how != sched::mode::stopped) {
       return true;
     }

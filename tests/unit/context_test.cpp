@@ -846,7 +846,7 @@ TEST(context, a_receive_needs_no_more_of_a_value_than_that_it_can_be_moved) {
 }
 
 // One wait with a context would else make every later use of the channel dearer.
-TEST(context, a_wait_with_a_context_does_not_end_a_channels_privilege_for_good) {
+TEST(context, a_wait_with_a_context_does_not_end_a_channels_bias) {
   const int before = weft::max_procs(1);
   weft::run([] {
     auto [c, cancel] = with_cancel(context::background());
@@ -875,7 +875,7 @@ TEST(context, a_wait_with_a_context_does_not_end_a_channels_privilege_for_good) 
 }
 
 // The same as above on real processors, where one takes a waiter out of its queue while the other
-// one's context ends, and channels are privileged in between.
+// one's context ends, and channels get a bias in between.
 TEST(context, on_real_processors_nothing_is_lost_between_channels_and_contexts) {
   const int before = weft::max_procs(4);
   weft::run([] {

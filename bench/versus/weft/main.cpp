@@ -214,6 +214,25 @@ figure pingpong() {
   return {watch.ns_per(n)};
 }
 
+// pingpong in which each operation could be ended by a context, which nobody cancels.
+figure pingpongctx() {
+  constexpr int n = 1'000'000;
+  const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  const weft::chan<int> a;
+  const weft::chan<int> b;
+  const stopwatch watch;
+  weft::go([a, b, c = ctx] {
+    for (int i = 0; i < n; ++i) require(!b.send(c, *a.recv(c)), "pingpongctx");
+  });
+  std::int64_t sum = 0;
+  for (int i = 0; i < n; ++i) {
+    require(!a.send(ctx, i), "pingpongctx");
+    sum += *b.recv(ctx);
+  }
+  require(sum == std::int64_t{n} * (n - 1) / 2, "pingpongctx");
+  return {watch.ns_per(n)};
+}
+
 figure buffered() {
   constexpr int n = 10'000'000;
   weft::chan<int> c(128);
@@ -425,6 +444,7 @@ figure measure(std::string_view name) {
   if (name == "yield") return yield();
   if (name == "fib") return fib_case();
   if (name == "pingpong") return pingpong();
+  if (name == "pingpongctx") return pingpongctx();
   if (name == "buffered") return buffered();
   if (name == "mpmc") return mpmc();
   if (name == "select") return select_case();
@@ -452,8 +472,9 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: %s CASE PROCESSORS [HOST:PORT]\n"
-        "cases: spawn yield pingpong buffered mpmc select mutex skynet fib sleep parked idle start "
-        "hogs hogs4 blocking locked readat grainN pipeN (N: 200 1000 5000 20000)\n"
+        "cases: spawn yield pingpong pingpongctx buffered mpmc select mutex skynet fib sleep "
+        "parked "
+        "idle start hogs hogs4 blocking locked readat grainN pipeN (N: 200 1000 5000 20000)\n"
         "fairness: progressN fresh tickyieldN tickpairsN tickhogsN pair plea\n"
         "servers, with HOST:PORT: echo http\n",
         argv[0]);

@@ -17,7 +17,8 @@
 //
 // The waiters of one select have a wait_set in common. A thread that takes one of them out of its
 // queue tries to claim the set, by one compare-exchange of `fired`. If the claim fails, another
-// thread was first, and the waiter is passed over.
+// thread was first, and the waiter is passed over. A wait that a context may end has a wait_set for
+// its one waiter, which the context claims.
 //
 // Invariants:
 //   I1  Receivers wait only if the ring is empty; senders only if it is full.
@@ -35,12 +36,6 @@
 //   I5  count_ is 0 only while the ring is empty. flags_ says that no sender waits only while none
 //       does or count_ is not 0. Both hold in the middle of an operation, too, because hints read
 //       them there.
-//   I6  While a waiter is queued that a context may take out (give_up), bias_ names no machine: the
-//       thread that cancels is inside the runtime, where it could not wait for the biased machine.
-//       Such a waiter revokes the bias before it enters the queue, and no machine gets the bias
-//       while the waiter is there. give_up looks at `queued` under the lock. If the waiter is still
-//       queued, the lock excludes all other threads; if not, the waiter was taken out earlier,
-//       under the lock.
 // A channel that was made in a test's simulation is marked so in bias_, for ever. So no thread
 // outside takes a fast path with it, and the slow paths check the mark.
 //
@@ -60,8 +55,8 @@
 #pragma once
 
 #include <weft/detail/config.hpp>
+#include <weft/detail/context_watcher.hpp>
 #include <weft/detail/park.hpp>
-#include <weft/detail/patience.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -84,7 +79,8 @@ struct wait_set {
   static constexpr std::uint32_t none = 0;
   static constexpr std::uint32_t timeout = ~std::uint32_t{0};
 
-  std::atomic<std::uint32_t> fired{none};  // [N2] 1 + the index of the case, or timeout
+  // [N2] 1 + the index of the case; or timeout, if something else ended the wait
+  std::atomic<std::uint32_t> fired{none};
 
   bool claim(std::uint32_t value) noexcept {
     std::uint32_t expected = none;
@@ -100,11 +96,26 @@ struct chan_waiter {
   goroutine* who = nullptr;
   void* element = nullptr;  // what it sends, or where to put what it receives
   wait_set* set = nullptr;  // null: the waiter waits for this channel alone
-  std::uint32_t index = 0;  // of the case in its select; without one: may_give_up, or 0
+  std::uint32_t index = 0;  // of the case in its select; 0 without a select
   bool queued = false;      // I2
   bool done = false;  // written by the thread that takes it out: false if the channel was closed
+};
 
-  static constexpr std::uint32_t may_give_up = 1;  // I6
+// A waiter whose wait a context may end.
+struct context_end : chan_waiter, context_watcher {
+  wait_set claims;
+
+  context_end(void* room, goroutine* self) noexcept : context_watcher(kind::end) {
+    element = room;
+    who = self;
+    set = &claims;
+  }
+  // Called under the lock of the context. Returns: the goroutine to ready, or null if the wait has
+  // ended otherwise.
+  goroutine* claim() noexcept { return claims.claim(wait_set::timeout) ? who : nullptr; }
+  bool was_claimed() const noexcept {
+    return claims.fired.load(std::memory_order_acquire) == wait_set::timeout;  // [N2]
+  }
 };
 
 struct chan_queue {
@@ -150,6 +161,19 @@ class chan_owner {
   ~chan_owner() = default;
 };
 
+// An owner whose end, which closes the channel, also ends waits for other channels: a context.
+class wait_ender : public chan_owner {
+ public:
+  // From now on the owner may end the wait. Inside the runtime. Returns: false if the owner has
+  // ended already.
+  virtual bool watch(context_end& w) noexcept = 0;
+  // Afterwards no thread uses `w` on behalf of the owner. Inside the runtime, or on a plain thread.
+  virtual void unwatch(context_end& w) noexcept = 0;
+
+ protected:
+  ~wait_ender() = default;
+};
+
 class WEFT_API chan_core {
  public:
   // Makes a channel with one handle. Throws: std::length_error, std::bad_alloc.
@@ -186,15 +210,16 @@ class WEFT_API chan_core {
   // this channel have one word.
   chan_outcome send_word(std::uint64_t word);
   chan_word_received receive_word();
-  // Like send and receive, but give up at the limit. Returns: would_wait then, with the element
-  // untouched.
-  chan_outcome send_within(void* element, patience limit);
-  chan_outcome receive_within(void* element, patience limit);
+  // Like send and receive, but end when `done` is closed, which belongs to a wait_ender. Returns:
+  // would_wait then, with the element untouched.
+  chan_outcome send_until(void* element, const chan_core* done);
+  chan_outcome receive_until(void* element, const chan_core* done);
+  // The same for elements of one word. Requires: as send_word. If `done` is closed already, or was
+  // made in a simulation, they do nothing and return would_wait.
+  chan_outcome send_word_until(std::uint64_t word, const chan_core* done);
+  chan_word_received receive_word_until(const chan_core* done);
   chan_outcome try_send(void* element);
   chan_outcome try_receive(void* element);
-  // try_send and try_receive for elements of one word. Requires: as send_word.
-  chan_outcome try_send_word(std::uint64_t word);
-  chan_word_received try_receive_word();
   // try_send for a caller that is inside the runtime: a timer.
   chan_outcome offer_inside(void* element) noexcept;
   // Receives and drops an element, for a caller that is inside the runtime. Returns: false if there
@@ -220,8 +245,6 @@ class WEFT_API chan_core {
     return (f & (is_closed | has_senders | has_returned)) != 0 ||
            count_.load(std::memory_order_acquire) != 0 || is_closed_now();  // [N4]
   }
-  // Returns: whether a receive seems to be worth a try.
-  bool has_values_hint() const noexcept { return count() != 0 || (flags() & has_senders) != 0; }
   bool is_received_from_hint() const noexcept { return (flags() & has_receivers) != 0; }
   // Returns: whether a receiver waits that the end of the process has not stopped. Inside the
   // runtime. Requires: forgo_bias().
@@ -257,6 +280,11 @@ class WEFT_API chan_core {
     return (reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) &
             ~in_simulation) != 0;
   }
+  // Returns: whether a machine cannot wait for the end of a context with this done channel, or need
+  // not.
+  bool cannot_end() const noexcept {
+    return (flags_.load(std::memory_order_acquire) & (is_closed | is_of_simulation)) != 0;  // [N3]
+  }
   bool is_simulated() const noexcept {
     return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
   }
@@ -272,10 +300,11 @@ class WEFT_API chan_core {
   // read as hints.
   enum : std::uint32_t {
     is_closed = 1,
-    has_receivers = 2,  // receivers wait
-    has_senders = 4,    // senders wait
-    has_returned = 8,   // values were put back
-    has_owner = 16,     // never changes
+    has_receivers = 2,      // receivers wait
+    has_senders = 4,        // senders wait
+    has_returned = 8,       // values were put back
+    has_owner = 16,         // never changes
+    is_of_simulation = 32,  // never changes
   };
   std::uint32_t flags() const noexcept { return flags_.load(std::memory_order_relaxed); }
   std::size_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
@@ -311,13 +340,14 @@ class WEFT_API chan_core {
   template <side as, bool one_word>
   chan_outcome perform_or_wait_here(sched::machine* m, void* element);
   template <side as>
-  chan_outcome perform_within(void* element, patience limit);
-  static bool give_up(void* argument) noexcept;
-  bool may_somebody_give_up_locked() const noexcept;
-  chan_outcome try_send_word_here(sched::machine* m, std::uint64_t word);
-  chan_word_received try_receive_word_here(sched::machine* m);
-  chan_outcome try_send_word_slow(std::uint64_t word);
-  chan_word_received try_receive_word_slow();
+  chan_outcome perform_until(void* element, const chan_core* done);
+  template <side as, bool one_word>
+  chan_outcome perform_until_here(sched::machine* m, void* element, const chan_core* done);
+  chan_outcome take_out(side as, chan_waiter* w);
+  chan_outcome send_word_until_slow(std::uint64_t word, const chan_core* done);
+  chan_word_received receive_word_until_slow(const chan_core* done);
+  // Requires: this is the done channel of a wait_ender.
+  wait_ender& ender() const noexcept { return static_cast<wait_ender&>(*owner_); }
   chan_outcome send_word_here(sched::machine* m, std::uint64_t word);
   chan_word_received receive_word_here(sched::machine* m);
   chan_outcome send_word_slow(std::uint64_t word);

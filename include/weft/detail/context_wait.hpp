@@ -2,6 +2,7 @@
 #pragma once
 
 #include <weft/detail/config.hpp>
+#include <weft/detail/context_watcher.hpp>
 #include <weft/detail/interruption.hpp>
 #include <weft/detail/park.hpp>
 #include <weft/detail/patience.hpp>
@@ -16,19 +17,7 @@ class context;
 
 namespace weft::detail {
 
-class chan_core;
 class context_core;
-
-// A part of the tree or of the program that is told when a context ends.
-struct context_watcher {
-  enum class kind : std::uint8_t { child, function, interruption };
-  explicit context_watcher(kind k) noexcept : what(k) {}
-
-  const kind what;
-  bool linked = false;                  // guarded by the lock of the node that is watched
-  context_watcher* next = nullptr;      // like linked
-  context_watcher* previous = nullptr;  // like linked
-};
 
 // Lets a context end the waits of one blocking call. Requires: the context outlives this object.
 class WEFT_API context_interruption final : public basic_interruption<seam, context_core>,
