@@ -15,8 +15,8 @@ namespace weft {
 
 class context;
 
-// Like std::once_flag, for call_once. A call that ends with an exception does not count: the next
-// call in line runs its function.
+// Like std::once_flag, for call_once. A call whose function ends by an exception or by
+// this_goroutine::exit() does not count: the next call in line runs its function.
 class once_flag {
  public:
   constexpr once_flag() noexcept = default;
@@ -56,13 +56,15 @@ class once_flag {
   detail::once_core core_;
 };
 
-// Like std::call_once. Blocks: the goroutine, while another one runs the function.
+// Like std::call_once. Throws: what f throws. Blocks: the goroutine, while another one runs the
+// function of its call.
 template <class F, class... A>
 void call_once(once_flag& flag, F&& f, A&&... args) {
   flag.call_within(detail::no_deadline, std::forward<F>(f), std::forward<A>(args)...);
 }
-// Like call_once(flag, f), but gives up when the context ends while another goroutine runs the
-// function. Returns: the context's error then.
+// Like call_once(flag, f), but gives up if the context has ended before the call (even if the flag
+// is done already), or ends while another goroutine runs the function of its call. Returns: the
+// context's error if the call gave up.
 template <class F, class... A>
 [[nodiscard]] std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
   return detail::wait_with(c, [&](detail::patience limit) {

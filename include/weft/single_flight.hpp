@@ -17,8 +17,9 @@
 
 namespace weft {
 
-// run(key, f) calls f, unless a call for the same key is under way. Then it waits for that call and
-// shares what the call returns or throws.
+// run(key, f) calls f, unless a call for the same key is under way. In that case run() waits for
+// that call, and returns or throws what the call does. Requires: copying, comparing and destroying
+// a K, and copying a V, does not call into weft; comparing two K throws nothing.
 template <class K, class V>
 class single_flight {
  public:
@@ -26,14 +27,17 @@ class single_flight {
   single_flight(const single_flight&) = delete;
   single_flight& operator=(const single_flight&) = delete;
 
-  // Returns: the value, and whether other goroutines got it, too. Blocks: the goroutine.
+  // Returns: the value, and whether other goroutines got it, too. Throws: what the call of f
+  // throws; std::future_error (broken_promise) if that call ended its goroutine by exit(); what
+  // copying a K or a V throws; std::bad_alloc. Blocks: the goroutine.
   template <class F>
   std::pair<V, bool> run(const K& key, F&& f) {
     detail::observe(detail::touch::arrive, this);
     std::shared_ptr<flight> mine;
     std::shared_ptr<flight> theirs;
     {
-      // No call into weft happens while the lock is held, so a goroutine holds it on one thread.
+      // While the lock is held, only K's and V's own functions could call into weft, and they must
+      // not. So the goroutine is still on the same thread when it unlocks.
       const std::lock_guard hold(mutex_);
       std::shared_ptr<flight>& slot = flights_[key];
       if (slot != nullptr) {
@@ -53,7 +57,7 @@ class single_flight {
       single_flight* self;
       const K& key;
       std::shared_ptr<flight> flight_;
-      ~lander() {  // also if f ends the goroutine
+      ~lander() {  // runs also if f ends the goroutine by exit()
         if (!flight_->value && flight_->thrown == nullptr) {
           flight_->thrown = detail::make_broken_promise();
         }
@@ -91,7 +95,7 @@ class single_flight {
  private:
   struct flight {
     detail::one_shot<detail::seam> landed;
-    std::optional<V> value;     // written by the goroutine that calls; others read it after landing
+    std::optional<V> value;     // written by the goroutine that calls f; read after `landed`
     std::exception_ptr thrown;  // like value
     bool shared = false;        // guarded by mutex_
   };

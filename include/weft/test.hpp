@@ -1,7 +1,7 @@
 // weft/test.hpp: tests that control time and chance. Link weft::test (pkg-config: weft_test).
 //
 // bubble(f) runs f, and every goroutine started in it, on a virtual clock: when all of them wait,
-// time jumps to the next timer. A test of time-outs of an hour takes no time.
+// time jumps to the next timer. A test with a timeout of an hour takes no time.
 //
 //     weft::test::bubble([] {
 //       auto reply = weft::async([] { weft::this_goroutine::sleep_for(1h); return 42; });
@@ -10,39 +10,41 @@
 //     });
 //
 // explore(options, f) runs f many times, each time with another order of its goroutines' steps, and
-// stops at the first run that fails: by an exception, a failed GoogleTest expectation, a deadlock,
-// a race on a var, "no end", or something left behind. explore() then looks for the fewest switches
-// with which f still fails, shows the run with these switches as a table with one column per
-// goroutine, and prints the line that replays this run:
+// stops at the first run that fails: by an exception, a failed GoogleTest expectation or check(), a
+// deadlock, a race on a var, the use of a destroyed atomic, "no end", or something left behind.
+// explore() then looks for fewer switches between goroutines with which f still fails. It reports
+// the run with the fewest as a table with one column per goroutine, and the line that replays it:
 //
 //     WEFT_SEED=41:0x3-1x5-0x2 ./my_test --gtest_filter=account.transfers_lose_nothing
 //
-// If a run ends the process (a fault, abort(), a sanitizer's report), that line is printed, too;
-// the table appears when the line is replayed.
+// If a run ends the process (by a fault, abort(), or a sanitizer's report), the line is printed
+// first; the table appears when the line is replayed.
 //
-// A step is a call into weft, a point(), or an access to an atomic<T> or var<T> of this header.
-// Code between two steps runs without interruption, so plain data that goroutines share without
-// protection should be a var. The goroutines of a test all run on the calling thread (or, if the
-// caller is a goroutine itself, on a thread of its own). Their code must not hold a std::mutex
-// across a step, and must not depend on addresses or on clocks other than weft's. It has to make
-// its state anew each time f is called. A run that fails is abandoned where it stands. The
-// destructors of what its goroutines held do not run, so its memory is not given back; a
-// SCOPED_TRACE in it stays, too. This also holds for each of the (at most 3,000) runs that look for
-// fewer switches.
+// A step is a call into weft, a point(), a seq_cst atomic_thread_fence() of this header, or an
+// access to an atomic<T> or var<T> of this header. Code between two steps runs without
+// interruption, so plain data that goroutines share without protection should be a var. The
+// goroutines of a test all run on the calling thread (or, if the caller is a goroutine, on one
+// thread that is made for the test). Their code must not hold a std::mutex across a step, and must
+// not depend on addresses or on clocks other than weft's. Each call of f must make its state anew.
+//
+// A run that fails is abandoned where it stands. The destructors of what its goroutines hold do not
+// run, so its memory is not given back; a SCOPED_TRACE in it stays, too. The same is true of the
+// failing runs in the search for fewer switches, which ends after 3,000 runs or five seconds.
 //
 // "Something left behind" is a goroutine that still waits, a timer that is still armed, or a file
-// descriptor that is still open when f has returned.
+// descriptor that is still open when f has returned and no goroutine can go on.
 //
-// A loop that waits for other goroutines has to yield or sleep in each pass. Then every goroutine
-// gets its turn in time. A loop that does neither may run for ever, which is "no end". The
-// strategy random is not affected.
+// "No end" means that a run has made more than options::steps steps. A loop that waits for other
+// goroutines has to yield or sleep in each pass. Then every goroutine gets its turn in time. A loop
+// that does neither may have no end; with strategy::random only if it waits for time, or makes no
+// step.
 //
-// Objects that are made in a bubble or an exploration can be used only there. A channel, timer or
-// context that is used outside throws std::logic_error. If a lock from outside wakes a goroutine of
-// the bubble, the process ends with a message that says so. Deadlines of a context that was made
-// outside are in real time. The race detector learns nothing from a std::stop_token: accesses that
-// follow stop_requested() have to be ordered by other means. GoogleTest's death tests need
-// death_test_style "threadsafe".
+// Objects that are made in a bubble or an exploration can be used only there. Outside of it,
+// operations on a channel (also that of a timer or context) and reset() of a timer throw
+// std::logic_error. If a lock from outside wakes a goroutine of the bubble, the process ends with a
+// message that says so. Deadlines of a context that was made outside are in real time. The race
+// detector learns nothing from a std::stop_token: accesses that follow stop_requested() have to be
+// ordered by other means. GoogleTest's death tests need death_test_style "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -65,50 +67,54 @@ namespace weft::test {
 
 // How explore() picks the goroutine that makes the next step.
 enum class strategy : std::uint8_t {
-  random,      // each time any goroutine that can run
-  priorities,  // the goroutine with the highest priority; priorities are random and change a few
-               // times in a run (PCT): finds failures that need few but exact switches in a long
-               // program
-  exhaustive,  // every order within a bound on preemptions, for small programs
+  random,      // picks among the goroutines that can run, each with the same probability
+  priorities,  // picks the goroutine with the highest priority. Priorities are random and change a
+               // few times in a run (PCT). Finds failures that need few but exact switches in a
+               // long program
+  exhaustive,  // tries every order within a bound on preemptions; for small programs. Also fails if
+               // the program does not repeat what it did in the same order before
 };
 
 // When other goroutines see what is stored in an atomic. Either model finds races on vars.
 enum class memory : std::uint8_t {
   sequential,  // every access takes effect at once
-  buffered,    // like x86-64: other goroutines may see a store that is not seq_cst later than the
-               // loads that follow it
+  buffered,    // like x86-64: a store that is not seq_cst may become visible to other goroutines
+               // after the loads that follow it
 };
 
 // Options of an exploration.
 struct options {
   strategy how = strategy::random;
-  std::uint64_t runs = 1'000;  // at most; exhaustive: with more orders, `exhausted` stays false
-  std::uint64_t seed = 0;      // 0: WEFT_SEED if that is a number, else a fixed seed
-  int switches = 2;            // exhaustive: most preemptions in one run; -1: any number
-  int changes = 3;             // priorities: how often they change in one run
+  // How many runs are made at most. If an exhaustive search needs more, result::exhausted is false.
+  std::uint64_t runs = 1'000;
+  std::uint64_t seed = 0;  // 0: the seed is WEFT_SEED if that is a number, else a fixed number
+  int switches = 2;        // exhaustive: the most preemptions in one run; -1: there is no limit
+  int changes = 3;         // priorities: how often priorities change in one run
   int procs = 0;  // how many goroutines may have a processor at the same time; 0: all. With 1 a
                   // goroutine is never interrupted between two waits or yields.
-  std::uint64_t steps = 100'000;  // of one run; more is "no end"
-  // How long a goroutine may be delayed: while it could run, timers up to this much later may fire.
+  std::uint64_t steps = 100'000;  // a run that makes more steps fails: "no end"
+  // How long a goroutine that can run may be delayed: timers that are due within this time may fire
+  // before it runs.
   std::chrono::nanoseconds late = std::chrono::milliseconds(10);
   memory model = memory::sequential;
-  bool shrink = true;  // look for the fewest switches
-  std::source_location where = std::source_location::current();
+  bool shrink = true;  // after a failure, look for fewer switches
+  std::source_location where = std::source_location::current();  // its line is a part of the seed
 };
 
 // The result of an exploration.
 struct result {
   bool ok = true;
-  bool exhausted = false;      // exhaustive: every order within the bound was seen
-  std::uint64_t runs = 0;      // up to the first run that failed
-  std::uint64_t steps = 0;     // in all these runs
-  std::uint64_t switches = 0;  // of the failure that is shown
+  bool exhausted = false;      // exhaustive: every order within the bound was tried
+  std::uint64_t runs = 0;      // how many runs there were, up to the first that failed
+  std::uint64_t steps = 0;     // how many steps these runs made
+  std::uint64_t switches = 0;  // how many switches the reported run has
   std::string failure;         // what went wrong, in one line
-  std::string seed;            // replays it, as WEFT_SEED and in replay()
-  std::string report;          // the whole result in words, with the table
+  std::string seed;            // replays the reported run, as WEFT_SEED or in replay()
+  std::string report;          // the whole result in words; after a failure, with the table
 };
 
-// Thrown by explore() and bubble() when a run fails; what() is the report.
+// Thrown by explore() and bubble() when a run fails; what() is the report. (But bubble() throws an
+// exception of its goroutines as it is.)
 class failed : public std::runtime_error {
  public:
   explicit failed(const result& r) : std::runtime_error(r.report), result_(r) {}
@@ -120,31 +126,34 @@ class failed : public std::runtime_error {
 
 // Options of a bubble.
 struct bubble_options {
-  std::uint64_t steps = 10'000'000;  // more is "no end"
+  std::uint64_t steps = 10'000'000;  // a run that makes more steps fails: "no end"
 };
 
 // Runs f in a bubble. Returns when f and all goroutines started in it have ended. Throws: the
-// exception that leaves f or another goroutine of the bubble; `failed` if all goroutines wait and
-// no timer would let one of them go on; `failed` if f has ended, and other goroutines wait or a
-// timer is left behind; `failed` after too many steps; std::logic_error inside of another bubble or
-// exploration.
+// exception that leaves f or another goroutine of the bubble; `failed` for a deadlock (all
+// goroutines wait, and no timer lets one of them go on), for something left behind (also a file
+// descriptor), a race on a var, a failed check(), the use of a destroyed atomic, or "no end";
+// std::logic_error inside another bubble or exploration.
 WEFT_API void bubble(const std::function<void()>& f, const bubble_options& o = {});
 
-// In a bubble or an exploration: returns when every other goroutine waits for another goroutine,
-// for time, or for the caller. Throws: std::logic_error elsewhere, or if another goroutine is in
-// wait() already.
+// Returns when every other goroutine of the bubble or exploration waits: for another goroutine, for
+// time, or for the caller. Throws: std::logic_error outside of a bubble or an exploration, or if
+// another goroutine is in wait() already.
 WEFT_API void wait();
 
 // Runs f in many orders, as described above. Throws: `failed` at the first failure;
-// std::logic_error inside of another bubble or exploration.
+// std::logic_error inside another bubble or exploration; std::invalid_argument if WEFT_SEED is
+// neither a number nor a result::seed.
 WEFT_API void explore(const options& o, const std::function<void()>& f);
-// Like explore(), but returns a failure instead of throwing it.
+// Like explore(), but returns a failure instead of throwing `failed`.
 [[nodiscard]] WEFT_API result try_explore(const options& o, const std::function<void()>& f);
-// Runs only the order that result::seed of a failure names.
+// Runs f once, in the order that `seed`, a result::seed, names. Throws: std::logic_error inside
+// another bubble or exploration; std::invalid_argument if `seed` is no such seed.
 [[nodiscard]] WEFT_API result replay(const options& o, const std::string& seed,
                                      const std::function<void()>& f);
 
-// Fails the run unless `condition` holds. Outside of a run it throws std::logic_error instead.
+// Fails the run, and does not return, unless `condition` holds. Throws: std::logic_error if the
+// condition does not hold outside of a bubble or an exploration.
 WEFT_API void check(bool condition, const char* text);
 
 // A place where a goroutine may be interrupted. Does nothing outside of a bubble or an exploration.
@@ -152,8 +161,8 @@ inline void point() noexcept {
   weft::detail::observe(weft::detail::touch::arrive, nullptr, "point");
 }
 
-// Sets the name that tables show for a mutex, channel or wait_group: name(&m, "m"). Objects without
-// a name appear as #1, #2.
+// Sets the name that tables show for a primitive or an atomic<T>: name(&m, "m"). Primitives without
+// a name appear as #1, #2, atomics as @0, @1. Requires: `text` outlives the run.
 WEFT_API void name(const void* object, const char* text);
 template <class Handle>
   requires requires(const Handle& c) { c.core(); }
@@ -163,14 +172,14 @@ void name(const Handle* channel, const char* text) {
 
 namespace detail {
 
-// A place in memory of at most 8 bytes, as the engine sees it.
+// How the engine reads, writes and shows the value of an atomic.
 struct cell {
   std::uint64_t (*read)(const void* place) noexcept;
   void (*write)(void* place, std::uint64_t bits) noexcept;
   std::string (*show)(std::uint64_t bits);
 };
 
-// What an access does to the value `found`. Returns: whether `wanted` replaces it.
+// What a read-modify-write does to the value `found`. Returns: whether `wanted` replaces `found`.
 using modifier = bool (*)(void* argument, std::uint64_t found, std::uint64_t& wanted);
 
 WEFT_API bool in_simulation() noexcept;
@@ -188,7 +197,7 @@ WEFT_API std::uint64_t modify(void* place, const cell& c, const char* what, std:
 WEFT_API void fence(std::memory_order order);
 
 enum class access : std::uint8_t { read, write };
-// A value, for tables. Without a function nothing is shown.
+// A value for tables, and how to print it. If `show` is null, tables do not show the value.
 struct shown {
   const void* place = nullptr;
   std::string (*show)(const void* place) = nullptr;
@@ -222,8 +231,9 @@ std::string show(T value) {
 
 }  // namespace detail
 
-// A std::atomic of which every access is a step. Outside of bubbles and explorations it is a plain
-// std::atomic. For values of up to 8 bytes.
+// A std::atomic whose accesses are steps. Outside of bubbles and explorations it is a plain
+// std::atomic. For values of up to 8 bytes. It has no wait() and notify functions, and no operators
+// |=, &= and ^=.
 template <class T>
 class atomic {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t),
@@ -240,7 +250,7 @@ class atomic {
   constexpr explicit(false) atomic(T value) noexcept : value_(value) {
     if (!std::is_constant_evaluated() && detail::active()) detail::created(&value_, as_cell);
   }
-  // `name` is shown in tables.
+  // Tables show `name`, which must outlive the atomic.
   atomic(T value, const char* name) noexcept : atomic(value) {
     if (detail::active()) detail::named(&value_, name);
   }
@@ -250,10 +260,11 @@ class atomic {
     if (detail::active()) detail::destroyed(&value_);
   }
 
+  // Sets the name that tables show; `text` must outlive the atomic.
   void name(const char* text) noexcept {
     if (detail::active()) detail::named(&value_, text);
   }
-  // For futexes and other code that knows the value by its address.
+  // For futexes and other code that knows the atomic by its address.
   const void* address() const noexcept { return &value_; }
 
   T load(order_type order = seq_cst) const noexcept {
@@ -403,7 +414,7 @@ class atomic {
   std::atomic<T> value_;
 };
 
-// A std::atomic_thread_fence that an exploration sees.
+// A std::atomic_thread_fence that bubbles and explorations see. With seq_cst it is a step.
 inline void atomic_thread_fence(std::memory_order order) noexcept {
   if (detail::active()) {
     detail::fence(order);
@@ -412,15 +423,15 @@ inline void atomic_thread_fence(std::memory_order order) noexcept {
   }
 }
 
-// A plain variable of which every access is a step. Two accesses of different goroutines, at least
-// one of them a write, are a race if nothing orders them. A race fails the run, which shows both
-// accesses, in whatever order they came.
+// A plain variable whose accesses are steps. Two accesses of different goroutines, at least one of
+// them a write, are a race if nothing orders them. A race fails the run, in whatever order the two
+// accesses came; the report shows both.
 template <class T>
 class var {
  public:
   var() : value_() {}
   explicit(false) var(T value) : value_(std::move(value)) {}
-  // `name` is shown in tables.
+  // Tables show `name`, which must outlive the var.
   var(T value, const char* name) : value_(std::move(value)), name_(name) {}
   var(const var&) = delete;
   var& operator=(const var&) = delete;
@@ -439,7 +450,7 @@ class var {
     return *this;
   }
 
-  // read() and write() are one step each. They return references, for values that are not copied.
+  // read() and write() are one step each. They return references, for values that cannot be copied.
   const T& read() const {
     touch(detail::access::read, &value_);
     return value_;
@@ -449,7 +460,7 @@ class var {
     return value_;
   }
 
-  // Two steps, a read and a write, as the hardware does them.
+  // += and the operators below are two steps: a read and a write, as in hardware.
   template <class U>
   var& operator+=(const U& n) {
     T value = read();
@@ -466,8 +477,8 @@ class var {
   var& operator--() { return *this -= 1; }
 
  private:
-  // `value` is what is read or will be written; null if that is not known yet. Inlined, because the
-  // place of the call is the place of the access.
+  // `value` is what is read or will be written; null if that is not known yet. Inlined, because
+  // touch_var() takes the address from which it is called for the place of the access.
   [[gnu::always_inline]] void touch(detail::access a, const T* value) const {
     if (!detail::active()) return;
     detail::shown as{};

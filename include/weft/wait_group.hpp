@@ -22,8 +22,9 @@ namespace detail {
 [[noreturn]] WEFT_API void throw_negative_wait_group();
 }
 
-// Waits for a number of goroutines, like Go's sync.WaitGroup. As soon as wait() has returned, the
-// wait_group may be destroyed or used again.
+// Waits for a number of goroutines, like Go's sync.WaitGroup. Once a wait() has returned without an
+// error, and no other goroutine or thread is still in wait(), the wait_group may be destroyed or
+// used again.
 class wait_group {
  public:
   wait_group() = default;
@@ -31,8 +32,8 @@ class wait_group {
   wait_group& operator=(const wait_group&) = delete;
 
   // Adds n, which may be negative, to the counter. When the counter reaches 0, every goroutine that
-  // waits goes on. Throws: std::logic_error if the counter would become negative; it is unchanged
-  // then.
+  // waits goes on. Throws: std::logic_error if the counter would become negative; the counter is
+  // unchanged then.
   void add(int n) {
     detail::observe(n < 0 ? detail::touch::release : detail::touch::arrive, this, "add");
     if (n >= 0) {
@@ -42,7 +43,7 @@ class wait_group {
     }
   }
 
-  // Subtracts 1 from the counter, like add(-1).
+  // Subtracts 1 from the counter. Throws: as add(-1).
   void done() {
     detail::observe(detail::touch::release, this, "done");
     if (!core_.sub(1)) detail::throw_negative_wait_group();
@@ -54,7 +55,8 @@ class wait_group {
     core_.wait(detail::wait_reason::wait_group);
     detail::observe(detail::touch::acquire, this);
   }
-  // Returns: the context's error if the context ended first.
+  // Returns: the context's error if the context ended before the counter was 0, or had ended before
+  // the call, even with the counter at 0.
   [[nodiscard]] std::error_code wait(const context& c) {
     detail::observe(detail::touch::arrive, this, "wait with context");
     return detail::wait_with(c, [this](detail::patience limit) {
@@ -62,8 +64,8 @@ class wait_group {
     });
   }
 
-  // Starts f in a goroutine that is counted until it ends, by returning or by exit(). Throws: as
-  // weft::go; the counter is unchanged then.
+  // Starts a goroutine that calls f. The goroutine counts until it ends, by returning or by exit().
+  // Throws: as weft::go; the counter is unchanged then.
   template <class F>
   [[gnu::always_inline]] void go(F&& f) {
     static_assert(std::is_invocable_v<std::decay_t<F>>,
@@ -91,11 +93,11 @@ class wait_group {
           group->core_.sub(1);
         }
       };
-      // An exception ends the process with the stack as it is, before any destructor runs. So no
-      // goroutine that waits can go on first.
+      // An exception that leaves `call` ends the process before any destructor runs. So it does not
+      // let a waiting goroutine go on.
       const finisher last{group};
       F call(std::move(*f));
-      f.reset();  // both are destroyed before the group is told, also if the move was a copy
+      f.reset();  // the move may have been a copy; both are destroyed before the group is told
       std::invoke(std::move(call));
     }
   };

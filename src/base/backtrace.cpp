@@ -1,17 +1,17 @@
 // backtrace.cpp: walking stacks with libgcc's unwinder.
 //
-// The unwinder starts from the frame of its caller. To make it start from another stack,
-// weft_unwind_from (arch/*/unwind_from.S) calls it from a frame whose unwind table says that its
-// caller is the saved frame. Nothing is ever executed on the parked stack, and the caller's own is
-// used as usual.
+// The unwinder starts from the frame of its caller. To make it start from another stack, it is
+// called by weft_unwind_from (arch/*/unwind_from.S), whose unwind table says that its caller is the
+// saved frame. The unwinder itself runs on the stack of the thread that asks. Nothing is ever
+// executed on the parked stack.
 //
-// From a signal handler, the unwinder reaches the interrupted frames through the trampoline, which
-// C libraries and the unwinder know. This recovers every register, so it is tried first. If the
-// chain breaks before the interrupted instruction appears (a handler was installed with an unknown
-// trampoline), we start over from the saved registers.
+// In a signal handler, the unwinder goes from the handler through the signal trampoline, which C
+// libraries and the unwinder know, to the interrupted frames. That way recovers every register, so
+// it is tried first. If the walk ends before it reaches the interrupted instruction (because the
+// handler was installed with an unknown trampoline), a second walk starts from the saved registers.
 //
-// Dropped: following the frame pointers. Distributions compile C++ without them, so one library
-// function in the middle would end the walk.
+// Dropped: following the frame pointers. Many distributions compile C++ without them, so one
+// library function in the middle would end the walk.
 
 #include "base/backtrace.hpp"
 
@@ -30,26 +30,27 @@ static_assert(offsetof(weft::base::saved_frame, sp) == 8);   // unwind_from.S
 static_assert(offsetof(weft::base::saved_frame, fp) == 16);  // unwind_from.S
 static_assert(offsetof(weft::base::saved_frame, lr) == 24);  // unwind_from.S
 
-// Calls _Unwind_Backtrace(step, arg) in such a way that the frames it visits are weft_unwind_from's
-// own and then those of `at`.
+// Calls _Unwind_Backtrace(step, arg). The unwinder then visits the frame of weft_unwind_from, then
+// the frame `at` and its callers.
 extern "C" [[gnu::visibility("hidden")]] int weft_unwind_from(const weft::base::saved_frame* at,
                                                               _Unwind_Trace_Fn step, void* arg);
 
 namespace weft::base {
 namespace {
 
-// A stack this deep does not exist (the largest reserve is 1 GiB and a frame takes 16 bytes); a
-// longer walk runs in circles over a damaged one.
+// No goroutine's stack has more frames: the largest reserve is 1 GiB, and a frame takes 16 bytes. A
+// longer walk runs in circles on a damaged stack.
 constexpr std::size_t depth_max = std::size_t{1} << 26;
 
-// What one walk has seen. Takes a frame at a time and decides whether to go on.
+// One walk along a stack. The unwinder calls step() for each frame; the walk keeps what is wanted,
+// and says whether to go on.
 class walk {
  public:
   walk(void** pcs, std::size_t max, std::size_t skip) noexcept
       : pcs_(pcs), max_(max), skip_(skip) {}
   explicit walk(long_stack& both_ends) noexcept : both_ends_(&both_ends) { both_ends.total = 0; }
 
-  // Leaves out everything before the frame that stopped at `pc`.
+  // Leaves out all frames that come before the one that stopped at `pc`.
   walk& starting_at(const void* pc) noexcept {
     start_ = reinterpret_cast<std::uintptr_t>(pc);
     seeking_ = true;
@@ -62,7 +63,7 @@ class walk {
 
   std::size_t found() const noexcept { return found_; }
 
-  // Puts the outer end in order, which is filled round and round.
+  // Puts `outer` in order, which keep() has filled as a ring.
   void finish() noexcept {
     if (both_ends_ == nullptr) return;
     constexpr std::size_t size = long_stack::end_size;
@@ -81,8 +82,8 @@ class walk {
     int stopped_before = 0;
     const std::uintptr_t pc = _Unwind_GetIPInfo(context, &stopped_before);
     const std::uintptr_t cfa = _Unwind_GetCFA(context);
-    // The outermost frame is followed by one at zero. One that equals the last is its own caller,
-    // and the walk would never end.
+    // After the outermost frame the unwinder reports a frame at zero. A frame that equals the one
+    // before it is its own caller: the walk would never end.
     if (pc == 0 || (pc == last_pc_ && cfa == last_cfa_)) return false;
     last_pc_ = pc;
     last_cfa_ = cfa;
@@ -124,7 +125,7 @@ class walk {
   std::uintptr_t last_cfa_ = 0;
 };
 
-// One for the frame of weft_unwind_from itself.
+// The frame of weft_unwind_from itself is left out.
 constexpr std::size_t skip_unwind_from = 1;
 
 }  // namespace
@@ -138,7 +139,7 @@ void prepare_backtrace() noexcept {
 
 std::size_t capture(void** pcs, std::size_t max, std::size_t skip) noexcept {
   if (max == 0) return 0;
-  walk w(pcs, max, skip + 1);  // one more for this function
+  walk w(pcs, max, skip + 1);  // one more, for the frame of this function
   _Unwind_Backtrace(&walk::step, &w);
   return w.found();
 }
@@ -167,7 +168,7 @@ void capture_interrupted(const void* ucontext, long_stack& out) noexcept {
   w.finish();
   if (w.found() > 0) return;
 
-  // The frame of weft_unwind_from comes first here too, but is passed over by seeking.
+  // Here, too, the frame of weft_unwind_from comes first; starting_at() leaves it out.
   walk again(out);
   again.starting_at(at.pc);
   weft_unwind_from(&at, &walk::step, &again);
@@ -193,8 +194,8 @@ saved_frame frame_of(const void* ucontext) noexcept {
 }
 
 bool describe_exception(text& out) noexcept {
-  // The C++ ABI puts the stack of exceptions being handled first in this record. There is one on it
-  // but std::current_exception() does not know it: then no C++ code threw it.
+  // The first field of this record is the list of the exceptions that are being handled (C++ ABI).
+  // If std::current_exception() does not know the first of them, no C++ code threw it.
   void* const handled = *reinterpret_cast<void* const*>(abi::__cxa_get_globals());
   if (handled == nullptr) return false;
   if (std::current_exception() == nullptr) {
@@ -212,7 +213,8 @@ bool describe_exception(text& out) noexcept {
   out << (name != nullptr ? name : type->name());
   std::free(name);
 
-  // Thrown again it is caught right here; the frames above stay as they are.
+  // Only a handler can look at the exception by its type. So the exception is thrown again and
+  // caught here; the callers' frames stay as they are.
   try {
     throw;
   } catch (const std::exception& e) {

@@ -1,9 +1,10 @@
-// look_up_getaddrinfo.cpp: a look-up by the C library, which blocks its thread until the answer
-// comes.
+// look_up_getaddrinfo.cpp: a look-up by getaddrinfo() of the C library, which blocks its thread
+// until the answer comes.
 //
-// So the look-up is announced as a blocking call. No more than 64 threads wait at a time; other
-// look-ups queue. The C library cannot be interrupted. An abandoned look-up that has not begun does
-// not begin; one that has begun goes on, and its result is dropped.
+// So the look-up is announced as a blocking call. At most 64 look-ups are in getaddrinfo() at a
+// time; the others queue. getaddrinfo() cannot be interrupted. If a look-up is abandoned in the
+// queue, it does not call getaddrinfo() when its turn comes. If it is abandoned later, the call
+// goes on and its result is dropped.
 #include "net/look_up.hpp"
 
 #include <weft/go.hpp>
@@ -58,10 +59,11 @@ class blocking_look_up final : public look_up {
   blocking_look_up(std::string host, ip_family family) : host_(std::move(host)), family_(family) {}
 
   expected<std::vector<address>> run() override {
-    // The plain name is in the system's files; what is below it the C library would ask a server.
+    // "localhost" itself is in the system's files. For a name that ends with ".localhost" the C
+    // library would ask a server.
     if (is_localhost(host_) && host_ != "localhost") return loopback(family_);
     const permit one;
-    // relaxed: if it comes later, nobody looks at the result.
+    // relaxed: if abandon() comes after this load, the result is dropped.
     if (is_abandoned_.load(std::memory_order_relaxed)) {
       return std::unexpected(make_error_code(errc::canceled));
     }

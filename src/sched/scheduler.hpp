@@ -10,7 +10,7 @@
 //
 // The life of a goroutine
 //   go.cpp             start
-//   enter.hpp          entering the runtime and leaving it; inside.hpp
+//   enter.hpp          entering the runtime and leaving it; inside.hpp: the same for primitives
 //   switch.hpp         from one goroutine to the next; switch.cpp: begin, wait, end
 //   park.cpp           waiting in a primitive; fast_park.hpp: the same, inlined
 //   this_goroutine.cpp yield, exit, lock_thread
@@ -23,9 +23,10 @@
 //
 // No work
 //   idle_state.hpp     the protocol between producers of work and machines that lie down
-//   sleep.hpp          how a machine goes to sleep; wake.hpp: how it is woken; parker.hpp
+//   sleep.hpp          how a machine goes to sleep, on its futex (parker.hpp) or in the poller
+//   wake.hpp           how a machine is woken
 //   idle_list.hpp      idle processors; spare.hpp: machines without a processor
-//   keeper.hpp         which sleeping machine wakes up for timers, and which for descriptors
+//   keeper.hpp         which sleeping machine wakes up for timers
 //   starter.hpp        new threads
 //
 // A processor never waits
@@ -80,34 +81,34 @@ struct scheduler {
   base::spin_lock lock;
   idle_processor_list idle_processors;       // guarded by lock: last idled first
   std::atomic<std::uint32_t> idle_count{0};  // written under lock; read as a hint
-  std::atomic<std::uint32_t> numb_count{0};  // idle ones without a thread; written under lock
+  std::atomic<std::uint32_t> numb_count{0};  // numb processors in the list; written under lock
   // Guarded by lock: processors that wait for a new thread; for each of them a search is counted.
   idle_processor_list starting;
   std::uint32_t threads_coming = 0;  // guarded by lock: threads made that do not run yet
   std::atomic<std::int64_t> starting_since_ns{base::never};  // written under lock
   machine_list spare;                // guarded by lock: machines that sleep without a processor
-  machine* keeper = nullptr;         // guarded by lock: sleeps until the earliest timer
+  machine* keeper = nullptr;         // guarded by lock: wakes up for the earliest timer
   machine* polling = nullptr;        // guarded by lock: sleeps in the poller
   std::int64_t keeper_until_ns = 0;  // guarded by lock: when the keeper wakes up
   machine_list free_machines;        // guarded by lock: records of threads that have ended
   std::uint32_t machines = 0;        // guarded by lock: live threads
   std::uint32_t machines_made = 0;   // guarded by lock: records in machine_table
   std::atomic<machine*> machine_table[machines_max]{};
-  std::atomic<std::uint32_t> paused_count{0};  // written under lock: machines paused in a signal
+  std::atomic<std::uint32_t> paused_count{0};  // written under lock: machines that are paused
 
   std::atomic<std::uint64_t> next_id{2};           // 1 is run's main
   std::atomic<std::uint64_t> outside_started{0};   // goroutines started by plain threads
-  std::atomic<bool> stopping{false};               // the process ends: no goroutine runs any more
-  std::atomic<machine*> exiting{nullptr};          // the only machine that goes on then (exit.cpp)
+  std::atomic<bool> stopping{false};               // the process ends: goroutines have to stop
+  std::atomic<machine*> exiting{nullptr};          // the machine that runs the exit (exit.cpp)
   std::atomic<bool> stack_shortage{false};         // a goroutine waits for memory for its stack
   std::atomic<std::uint32_t> cores{1};             // written once, at the start
   bool has_starter = false;                        // guarded by lock
   bool needs_reserve = false;                      // guarded by lock: keep spare threads ready
-  std::atomic<std::int64_t> refused_until_ns{0};   // threads are refused: when to try again; or 0
+  std::atomic<std::int64_t> refused_until_ns{0};   // 0, or when to ask for a refused thread again
   std::atomic<std::uint32_t> starter_word{0};      // futex: bumped when `starting` is not empty
-  std::atomic<std::uint32_t> monitor_word{0};      // futex: its state (monitor_sleep.hpp)
+  std::atomic<std::uint32_t> monitor_word{0};      // futex: the monitor's state (monitor_sleep.hpp)
   std::atomic<std::int64_t> monitor_until_ns{0};   // when the monitor is going to look again
-  std::atomic<bool> monitor_is_alone{false};       // none picks, so the monitor sees to the timers
+  std::atomic<bool> monitor_is_alone{false};       // no machine picks: the monitor minds the timers
   std::atomic<bool> suspicious{false};             // the monitor is to look for a deadlock
   bool monitor_listens = false;                    // guarded by lock: counted in idle.listening
   std::atomic<std::int64_t> slice_ns{10'000'000};  // written once, at the start

@@ -1,5 +1,6 @@
-// engine.cpp: one run, from its beginning to the clean-up. The essay is in engine.hpp. strand.cpp
-// has the goroutines, step.cpp their steps.
+// engine.cpp: one run, from its beginning to the clean-up. The essay is in engine.hpp. The other
+// parts of the engine are strand.cpp (goroutines), step.cpp (their steps), memory.cpp and
+// listing.cpp.
 #include "test/engine.hpp"
 #include "base/check.hpp"
 #include "base/clock.hpp"
@@ -21,10 +22,10 @@ namespace {
 constexpr std::int64_t first_instant_ns = 946'684'800'000'000'000;  // 2000-01-01
 
 thread_local engine* the_engine = nullptr;
-std::atomic<int> engines{0};  // how many run; guards detail::simulating
+std::atomic<int> engines{0};  // how many run: the first sets detail::simulating, the last clears it
 
 // Goroutines that were stopped in the middle. What they hold cannot be destroyed. It stays
-// reachable from here, so that it does not count as leaked.
+// reachable from here, so that leak checkers do not report it.
 struct graveyard {
   std::mutex mutex;
   std::vector<std::unique_ptr<strand>> strands;
@@ -42,8 +43,8 @@ int lowest_free_descriptor() {
   return fd;
 }
 
-// Other threads open and close descriptors too, so the number is checked again. And the first
-// number may have been large because of them.
+// Whether the run has left a descriptor open. Other threads open descriptors, too, so a number that
+// is too large is checked again for 50 ms. If they close some, a leak may go unnoticed.
 bool descriptor_is_left(int lowest_before) {
   for (long pause_ns = 200'000; pause_ns < 50'000'000; pause_ns *= 2) {
     if (lowest_free_descriptor() <= lowest_before) return false;
@@ -147,12 +148,12 @@ void engine::reset() {
   events_.clear();
 }
 
-// Frees the run's goroutines. Those of a failed run were stopped in the middle.
+// Disposes of the goroutines of the run. A failed run has stopped some of them in the middle.
 void engine::bury(bool abandoned) {
   dead_ = nullptr;
   graveyard& yard = the_graveyard();
   const std::lock_guard hold(yard.mutex);
-  // Before the stacks on which some of these objects lie are used again.
+  // The timers go first, because the stacks on which some of them lie are about to be used again.
   while (sched::timer* const t = timers_.drop_first()) yard.timers.push_back(t);
   for (auto& s : strands_) {
 #if WEFT_TSAN
@@ -161,7 +162,7 @@ void engine::bury(bool abandoned) {
     const bool stopped = s->stands != standing::done;
     WEFT_CHECK(abandoned || !stopped);
     if (stopped && s->begun && base::sanitizer::is_watched()) {
-      // What the goroutine holds would count as leaked if its stack were reused.
+      // If its stack were used again, what the goroutine holds would count as leaked.
       yard.strands.push_back(std::move(s));
       continue;
     }
@@ -200,19 +201,19 @@ strand* engine::new_strand() {
   return strands_.back().get();
 }
 
-// From now on the goroutine takes part in the run.
+// Makes the goroutine take part in the run.
 void engine::admit(strand& s) {
   s.clock.set(s.index, 1);
   s.stands = standing::ready;
   s.ready_since_ns = now_ns_;
   s.moved_at = steps_;
   s.set_status(sched::state::runnable);
-  // Sorted by index. That is not the order of the starts: other steps may come between the making
-  // of a goroutine and its start.
+  // alive_ is sorted by index. That need not be the order of the starts: other steps may come
+  // between the making of a goroutine and its start.
   alive_.insert(std::upper_bound(alive_.begin(), alive_.end(), s.index, strand::comes_before), &s);
 }
 
-// Whether the goroutine has ended and none of its stores are pending.
+// Takes the goroutine out of the run. Requires: it has ended, and its buffer is empty.
 void engine::retire(strand& s) { alive_.erase(std::find(alive_.begin(), alive_.end(), &s)); }
 
 std::size_t engine::goroutines() const noexcept {

@@ -1,24 +1,24 @@
-// engine.hpp: one run of a program after another, with every choice made by a chooser.
+// engine.hpp: makes one run of a program after another; a chooser makes every choice.
 //
 // The engine is a scheduler of its own (sched/simulation.hpp): its goroutines all run on one OS
-// thread, each on its own stack. Before anything that others can notice, a goroutine calls point(),
-// on its own stack. point() collects the actors that could make the next step and lets the chooser
-// pick one: a goroutine, a goroutine's store buffer, a goroutine's timeout, or the clock. What
-// happens between two points is one step. A run begins and ends on the thread's own stack, the
-// host.
+// thread, each on its own stack. Before it does what other goroutines can notice, a goroutine calls
+// point(), on its own stack. point() collects the actors that could make the next step and lets the
+// chooser pick one: a goroutine, a goroutine's store buffer, a goroutine's timeout, or the clock.
+// What happens between two points is one step. A run begins and ends on the thread's own stack,
+// which is called the host.
 //
 // Standings. A goroutine has one of these:
 //   ready      it can make a step.
 //   parked     until it is readied.
-//   yielding   until another goroutine has made a step. The second time in a row: until every
-//              goroutine that could has made a step since the first time. (This is CHESS's
-//              fairness: loops that wait for other goroutines end under every strategy.)
+//   yielding   until another actor has made a step. From its second yield on also: until every
+//              goroutine that could make a step has made one since the yield before. (This is
+//              CHESS's fairness: loops that wait for other goroutines end under every strategy.)
 //   resting    in test::wait, until no other goroutine can go on.
 //   done       it has ended.
 // Model tests of lock-free protocols (tests/model/explore.hpp) have three more:
 //   asleep     in a futex.
-//   spinning   it reads again only when something that it has read since its last pause has
-//   changed. joining until no other goroutine is left.
+//   spinning   until something has changed that it has read since its last pause.
+//   joining    until no other goroutine is left.
 //
 // Time stands still while any goroutine can go on, then jumps to the next timer. An exploration may
 // let time jump earlier, by at most `late`, as if a ready goroutine had been kept waiting.
@@ -26,28 +26,29 @@
 // Memory. An atomic holds its value itself. The engine keeps, by address, what an acquire of that
 // atomic makes visible. With memory::buffered, a store that is not seq_cst enters its goroutine's
 // buffer, first in first out. The goroutine's own loads see the store; other goroutines see it only
-// when it is flushed, which is a step of the actor `buffer`. Read-modify-writes, seq_cst stores and
-// fences drain the goroutine's buffer first. So does everything that makes the past visible through
-// a primitive, go or ready; but the end of a goroutine does not. Flushes are offered late. A flush
-// commutes with everything but other goroutines' accesses to its location. So it is offered only
-// when another goroutine is about to access a location in that buffer, waits for it, or has
-// buffered a store to it. A store into the buffer is a point, too: a heavy barrier before that
-// store does not drain it.
+// when it is flushed, by a step of the actor `buffer` or to make room in a full buffer. A
+// read-modify-write, a seq_cst store and a seq_cst fence drain the goroutine's buffer first. So
+// does everything that makes the past visible through a primitive, a futex, go or ready; but the
+// end of a goroutine does not. Flushes are offered late: a flush commutes with everything but other
+// goroutines' accesses to its location. So it is offered only when another goroutine is about to
+// access a location in that buffer, waits for it, or has buffered a store to it; or when no
+// goroutine can go on. A store into the buffer is a point, too: a heavy barrier before that store
+// does not drain it.
 //
 // Races. Each goroutine carries a vector clock; so does each location and each primitive through
 // which something was released. Edges are those of C++ (release to acquire through the value read,
-// release sequences, fences), of weft's primitives (observe()), of go, ready and the end of the
-// run, and of a futex's wake-up. heavy_barrier() counts as a full fence between its caller and
-// every goroutine.
+// release sequences, fences), of weft's primitives (observe()), of go and ready, of a futex's
+// wake-up, and from all goroutines to the end of test::wait or of a join. heavy_barrier() counts as
+// a full fence of every goroutine.
 //
-// States seen (exhaustive_options::prune). A state is named by its history: each goroutine's chain
-// is a hash of its operations and, for each, of the write it read from; each buffer's chain of its
-// flushes and the write that each flush replaced. Goroutines are deterministic, so equal chains
-// mean equal states. This includes plain memory, provided that operations on atomics order
-// conflicting plain accesses; `var` checks that. (Comparing values instead would merge more states,
-// but wrongly as soon as plain memory is involved.) Points and primitives are no operations on
-// memory; they count as conflicting with one another. 64-bit hashes may collide; with ten million
-// states that happens once in 400,000 searches.
+// States seen (exhaustive_options::prune). A state is named by its history. Each goroutine has a
+// chain: a hash of its operations and, for each, of the write that it read from. Each buffer has a
+// chain of its flushes and of the write that each flush replaced. Goroutines are deterministic, so
+// equal chains mean equal states. This includes plain memory, provided that operations on atomics
+// order conflicting plain accesses; `var` checks that. (Comparing values instead would merge more
+// states, but wrongly as soon as plain memory is involved.) Points and operations of primitives are
+// no operations on memory; they count as conflicting with one another. 64-bit hashes may collide;
+// with ten million states that happens once in 400,000 searches.
 //
 // A failed run is abandoned: the host goes on, and what the goroutines held is never destroyed.
 #pragma once
@@ -113,26 +114,27 @@ struct engine_options {
   std::uint64_t steps = 100'000;
   std::int64_t late_ns = 0;
   int procs = 0;
-  std::size_t buffer_entries = 0;  // of memory::buffered; 0: memory::sequential
-  bool intercept = false;          // GoogleTest's expectations
-  bool descriptors = true;         // check for descriptors that are left open
-  // Decides which files' lines are shown in tables. Null: files that are neither weft's nor std's.
+  std::size_t buffer_entries = 0;  // the size of a store buffer; 0: memory::sequential
+  bool intercept = false;          // a failed expectation of GoogleTest fails the run
+  bool descriptors = true;         // a descriptor that is left open fails the run
+  // Says whether tables show the lines of a file. Null: all files but those of weft, of GoogleTest
+  // and of the standard library.
   bool (*shows)(std::string_view file) = nullptr;
   // For model tests.
-  int timeouts = 1;          // of timed futex waits, in one run, while something else could happen
-  int whims = 0;             // futex waits and pauses that end without any reason, in one run
-  int fruitless_spins = 20;  // turns of a waiting loop, nothing else being able to happen
-  bool late_flushes = true;  // false: also where they commute, which finds nothing more
+  int timeouts = 1;          // how many timed waits of a run may time out while others can go on
+  int whims = 0;             // how many futex waits and pauses of a run may end without a reason
+  int fruitless_spins = 20;  // how many turns a spinning loop gets when nothing else can happen
+  bool late_flushes = true;  // false: offer flushes that commute, too, which finds nothing more
 };
 
 // The result of one run.
 struct outcome {
   fault what = fault::none;
   std::string message;
-  std::exception_ptr thrown;  // fault::exception
+  std::exception_ptr thrown;  // set if `what` is fault::exception
   test::schedule schedule;
   std::uint64_t steps = 0;
-  std::string table;  // if it was traced
+  std::string table;  // empty unless the run was traced
 
   bool ok() const { return what == fault::none; }
 };
@@ -163,23 +165,23 @@ struct strand : sched::goroutine {
   };
   static constexpr std::uint32_t nowhere = ~std::uint32_t{0};
 
-  // For searches in containers that are sorted by index.
+  // For searches in alive_, which is sorted by index.
   static bool comes_before(std::uint32_t index, const strand* s) { return index < s->index; }
 
   std::uint32_t index = 0;
-  int fiber_uses = 0;           // of its TSan fiber, before it
-  const char* title = nullptr;  // of model threads
-  std::string last_name;        // once it has ended
+  int fiber_uses = 0;           // how often its TSan fiber was used before
+  const char* title = nullptr;  // its name, if it is a thread of a model
+  std::string last_name;        // its name, once it has ended
   standing stands = standing::ready;
   bool begun = false;
-  bool token = false;  // readied before it parked
+  bool token = false;  // it was readied; park() takes the token
   bool has_processor = false;
   bool in_prologue = false;  // runs up to its first point before anything else
   std::int64_t ready_since_ns = 0;
-  std::uint64_t moved_at = 0;    // step: its last, or when it became ready
-  std::uint64_t yielded_at = 0;  // step
-  std::uint64_t yielded_before = 0;
-  std::uint32_t pending = nowhere;  // the location it is about to touch
+  std::uint64_t moved_at = 0;        // the number of its last step, or when it became ready
+  std::uint64_t yielded_at = 0;      // the step of its last yield
+  std::uint64_t yielded_before = 0;  // the step of the yield before that
+  std::uint32_t pending = nowhere;   // the location that it is about to touch
 
   vector_clock clock;                  // what happened before its next step
   vector_clock seen;                   // what an acquire fence would add
@@ -194,11 +196,11 @@ struct strand : sched::goroutine {
   // loop is useless.
   std::array<read_mark, 12> reads;
   std::size_t read_count = 0;
-  bool read_overflow = false;       // it has read more: any change counts
-  std::uint64_t start_version = 0;  // of memory, when the turn began
-  bool released = false;            // woken from its pause without a reason
-  int fruitless = 0;
-  std::uint64_t spin_version = 0;
+  bool read_overflow = false;       // `reads` is too small: any change of memory counts
+  std::uint64_t start_version = 0;  // version_ when this turn of the loop began
+  bool released = false;            // its pause ended without a reason
+  int fruitless = 0;                // turns in a row for which nothing had changed
+  std::uint64_t spin_version = 0;   // version_ at its last pause
 
   const void* sleeps_on = nullptr;  // futex
   bool timed = false;
@@ -215,7 +217,7 @@ class engine final : public sched::simulation, public state_source {
   // The engine that runs on this thread. Null outside of run().
   static engine* current() noexcept;
 
-  // The line that replays a run, without the schedule in its middle.
+  // Sets what stands before and after the schedule in the line that replays a run.
   void set_replay_line(std::string before, std::string after);
 
   enum class trace : bool { no, yes };
@@ -256,7 +258,7 @@ class engine final : public sched::simulation, public state_source {
   void fence(std::memory_order order);
   void touch_var(const void* place, detail::access a, const char* name, const void* from,
                  detail::shown value);
-  // Like the function above, but makes no step.
+  // Like touch_var(), but makes no step.
   void check_var(const void* place, detail::access a, const char* name, const void* from,
                  detail::shown value = {});
   void forget_var(const void* place);
@@ -269,14 +271,14 @@ class engine final : public sched::simulation, public state_source {
   // Uses only the address: the word may have been destroyed.
   void futex_wake(const void* place, int count);
   void pause();
-  // A goroutine that runs up to its first point at once. `f` must live as long as the run.
+  // Starts a goroutine, which runs up to its first point at once. Requires: `f` outlives the run.
   void thread(const char* title, const std::function<void()>& f);
   // A point without an operation.
   void step() { point(); }
 
-  // Sleeps until no other goroutine can go on.
+  // The caller waits until no other goroutine can go on.
   void rest();
-  // Sleeps until all others have ended and their stores are flushed.
+  // The caller waits until all others have ended and their stores are flushed.
   void join();
 
   // Ends the run. Does not return if a goroutine calls this.
@@ -294,7 +296,7 @@ class engine final : public sched::simulation, public state_source {
     std::uint64_t write_hash = 0;  // names the write its value comes from
     std::uint64_t queue_hash = 0;  // names the last change of the futex's queue
     vector_clock sync;             // what an acquire of its value sees
-    std::uint32_t version = 0;     // changes of its value
+    std::uint32_t version = 0;     // how often its value has changed
     bool alive = true;
     const char* name = nullptr;
     void reset() { *this = location(); }
@@ -305,8 +307,8 @@ class engine final : public sched::simulation, public state_source {
     void reset() { clock = {}; }
   };
   struct var_access {
-    std::uint32_t time = 0;  // of the goroutine's clock; 0: none
-    const void* from = nullptr;
+    std::uint32_t time = 0;      // by the goroutine's own clock; 0: there was no access
+    const void* from = nullptr;  // the address of the code
   };
   struct var_state {
     std::uint32_t writer = 0;
@@ -324,7 +326,9 @@ class engine final : public sched::simulation, public state_source {
     std::string text;
     std::string where;
   };
-  struct rounds {  // how the events end: `events` from `begin` on repeat the `length` before
+  // How the events of an endless run end: from `begin` on, `events` of them repeat the `length`
+  // events before `begin`.
+  struct rounds {
     std::size_t begin;
     std::size_t events;
     std::size_t length;
@@ -393,7 +397,7 @@ class engine final : public sched::simulation, public state_source {
   std::string table() const;
   std::string roll_call() const;
 
-  const base::signal_stack alternate_;  // a goroutine of the run may overflow its stack
+  const base::signal_stack alternate_;  // for a goroutine that overflows its stack
   engine_options options_;
   std::string replay_before_;
   std::string replay_after_;
@@ -404,8 +408,8 @@ class engine final : public sched::simulation, public state_source {
   sched::exception_globals* eh_ = nullptr;
   std::vector<stack::extent*> free_stacks_;
   std::vector<std::unique_ptr<strand>> spare_;
-  std::vector<std::pair<void*, int>> free_fibers_;  // and how often each was used
-  sched::goroutine discard_;                        // for contexts that are left for ever
+  std::vector<std::pair<void*, int>> free_fibers_;  // fibers, and how often each was used
+  sched::goroutine discard_;                        // takes the contexts that never go on
   bool knows_host_ = false;
 
   // State of this run.
@@ -414,11 +418,11 @@ class engine final : public sched::simulation, public state_source {
   std::vector<std::unique_ptr<strand>> strands_;
   // Strands that are not done or have stores that are not flushed; sorted by index.
   std::vector<strand*> alive_;
-  strand* current_ = nullptr;  // the strand on whose stack we are; null: the host's
+  strand* current_ = nullptr;  // the strand on whose stack the thread is; null: on the host's
   strand* last_ = nullptr;     // the strand that made the last step
   strand* main_ = nullptr;
-  strand* dead_ = nullptr;  // ended; its stack is free once we have left it
-  strand* rester_ = nullptr;
+  strand* dead_ = nullptr;    // has ended; its stack is free once the thread has left it
+  strand* rester_ = nullptr;  // is in rest()
   expectations* watch_ = nullptr;
   bool clock_runs_ = false;
   int occupied_ = 0;
@@ -429,12 +433,12 @@ class engine final : public sched::simulation, public state_source {
   int fruitless_yields_ = 0;
   int timeouts_ = 0;
   int whims_ = 0;
-  std::uint64_t version_ = 0;  // changes of memory
-  std::size_t buffered_ = 0;   // stores, in all buffers
+  std::uint64_t version_ = 0;  // how often memory has changed
+  std::size_t buffered_ = 0;   // how many stores are in all buffers
   std::uint64_t rest_hash_ = 0;
   place_table<location> locations_;
-  place_table<release_mark> released_;                   // through primitives
-  std::unordered_map<const void*, std::string> labels_;  // of primitives, for tables
+  place_table<release_mark> released_;                   // what was released through primitives
+  std::unordered_map<const void*, std::string> labels_;  // names of primitives, for tables
   std::uint32_t labels_numbered_ = 0;
   place_table<var_state> vars_;
   schedule recorded_;

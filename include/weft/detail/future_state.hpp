@@ -16,15 +16,16 @@
 
 namespace weft::detail {
 
-// Calls call(argument) and keeps the exception that it throws in `thrown`. The unwinding of
-// this_goroutine::exit passes through.
+// Calls call(argument). If the call throws an exception, keeps it in `thrown`; the unwinding of
+// this_goroutine::exit() passes through.
 WEFT_API void call_capturing(void (*call)(void*), void* argument, std::exception_ptr& thrown);
 
-// Throws: std::future_error.
+// Throws: std::future_error(why).
 [[noreturn]] WEFT_API void throw_future_error(std::future_errc why);
+// Returns: what waiters throw if this_goroutine::exit() has ended the call that they wait for.
 WEFT_API std::exception_ptr make_broken_promise();
 
-// Owned by its future and its goroutine together; the one that lets go last destroys it.
+// Owned by a future and its goroutine together: the one of the two that lets go last destroys it.
 class future_state_base {
  public:
   future_state_base() = default;
@@ -44,7 +45,7 @@ class future_state_base {
     return happened;
   }
 
-  // The future lets go.
+  // For the future: lets go of the state. Requires: no other goroutine waits.
   void abandon() noexcept {
     observe(touch::release, this, "drop");
     if (done_.abandon()) delete this;
@@ -64,12 +65,12 @@ class future_state_base {
   }
 
  protected:
-  // The goroutine lets go: the result is there.
+  // For the goroutine: the result is there. Lets go of the state.
   void finish() noexcept {
     observe(touch::release, this, "result");
     if (!done_.set()) delete this;
   }
-  std::exception_ptr thrown_;  // used by the goroutine before finish(), by the future after wait()
+  std::exception_ptr thrown_;  // the goroutine's before finish(), the future's after wait()
 
  private:
   one_shot<seam> done_;
@@ -98,7 +99,7 @@ class future_state : public future_state_base {
   std::optional<value_type> value_;
 };
 
-// The state of a future together with the callable.
+// The state of a future together with the callable that makes the result.
 template <class R, class Task>
 class async_state final : public future_state<R> {
  public:
@@ -110,9 +111,9 @@ class async_state final : public future_state<R> {
     struct finisher {
       async_state* state;
       ~finisher() {
-        // Without a value and an exception: this_goroutine::exit ended the goroutine.
+        // If there is neither value nor exception, this_goroutine::exit() has ended the call.
         if (!state->value_ && state->thrown_ == nullptr) state->thrown_ = make_broken_promise();
-        state->call_.reset();  // what the callable holds is released before the future is ready
+        state->call_.reset();  // what the callable holds is destroyed before the future is ready
         state->finish();
       }
     };

@@ -12,18 +12,23 @@
 // own, and all of this works for it, except that it sleeps instead of parking.
 //
 // "Inside the runtime" means that the monitor will not pause or detach the caller; so a primitive
-// holds its own short locks only inside. Nothing may be allocated, thrown or called back there.
+// holds its own short locks only inside. Code inside must not allocate, throw or call user code.
 //
 // To add a blocking primitive (the model is the semaphore):
-//   - the fast paths in include/weft/detail/<noun>_core.hpp, the slow paths in src/sync/<noun>.cpp;
-//     waiters stand in a `wait_queue` (wait_queue.hpp), and `guarded` around the core reports a
-//     primitive that is destroyed while goroutines wait for it; a wait takes a `patience`
-//     (patience.hpp), and a wait with a context is wait_with() around it (context_wait.hpp);
-//   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp; it
-//     calls observe() and acquired() below, so that weft::test::explore sees its steps;
+//   - a core with the fast paths in include/weft/detail/<noun>_core.hpp. Waiters stand in a
+//     `wait_queue` (wait_queue.hpp). The core has a `name` and is_waited_for(), for `guarded`;
+//   - the slow paths in src/sync/<noun>.cpp. For the sequence above the semaphore uses
+//     sched::inside (src/sched/inside.hpp), prepare_park_inside() and limit.park(), where `limit`
+//     is the `patience` (patience.hpp) that every wait takes;
+//   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp. The
+//     class holds the core as `guarded<core>` (wait_queue.hpp), which, in builds with assertions,
+//     ends a program that destroys a primitive while goroutines wait for it. A wait with a context
+//     is wait_with() (context_wait.hpp) around a wait. The class calls observe() and acquired()
+//     below, so that weft::test::explore sees its steps;
 //   - a wait_reason below, and its text in to_string() in src/sched/park.cpp;
-//   - both headers in PUBLIC in tools/check_layers.py, the tags in docs/memory-model.md, a test in
-//     tests/unit, and a model test if the core is lock-free.
+//   - both headers in the row "sync" of PUBLIC in tools/check_layers.py, the tags in
+//     docs/memory-model.md, a test in tests/unit, and a model test if the core is lock-free (the
+//     core then takes the seam as a parameter, like wait_group_core.hpp). CMake needs no line.
 #pragma once
 
 #include <weft/detail/config.hpp>
