@@ -19,7 +19,7 @@ namespace weft {
 
 // run(key, f) calls f, unless a call for the same key is under way. In that case run() waits for
 // that call, and returns or throws what the call does. Requires: copying, comparing and destroying
-// a K, and copying a V, does not call into weft; comparing two K throws nothing.
+// a K does not call into weft; comparing two K throws nothing.
 template <class K, class V>
 class single_flight {
  public:
@@ -36,8 +36,8 @@ class single_flight {
     std::shared_ptr<flight> mine;
     std::shared_ptr<flight> theirs;
     {
-      // While the lock is held, only K's and V's own functions could call into weft, and they must
-      // not. So the goroutine is still on the same thread when it unlocks.
+      // While the lock is held, only K's own functions could call into weft, and they must not. So
+      // the goroutine is still on the same thread when it unlocks.
       const std::lock_guard hold(mutex_);
       std::shared_ptr<flight>& slot = flights_[key];
       if (slot != nullptr) {
@@ -81,8 +81,12 @@ class single_flight {
           &c, mine->thrown);
     }
     if (mine->thrown != nullptr) std::rethrow_exception(mine->thrown);
-    const std::lock_guard hold(mutex_);
-    return {*mine->value, mine->shared};
+    bool shared = false;
+    {
+      const std::lock_guard hold(mutex_);
+      shared = mine->shared;
+    }
+    return {*mine->value, shared};
   }
 
   // Makes the next run of `key` call its function, even if a call is under way.

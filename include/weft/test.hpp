@@ -184,7 +184,7 @@ using modifier = bool (*)(void* argument, std::uint64_t found, std::uint64_t& wa
 
 WEFT_API bool in_simulation() noexcept;
 inline bool active() noexcept {
-  return weft::detail::simulating.load(std::memory_order_relaxed) && in_simulation();
+  return weft::detail::simulations.load(std::memory_order_relaxed) != 0 && in_simulation();
 }
 
 WEFT_API void created(const void* place, const cell& c);

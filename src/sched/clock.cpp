@@ -22,7 +22,7 @@ std::int64_t clock_now_ns() noexcept {
 }
 
 bool time_is_simulated() noexcept {
-  return simulating.load(std::memory_order_relaxed) && sched::this_simulation() != nullptr;
+  return simulations.load(std::memory_order_relaxed) != 0 && sched::this_simulation() != nullptr;
 }
 
 }  // namespace weft::detail

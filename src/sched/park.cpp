@@ -249,7 +249,7 @@ std::uint32_t choose_inside(std::uint32_t n) noexcept {
   return random.below(n);
 }
 
-constinit std::atomic<bool> simulating{false};
+constinit std::atomic<std::uint32_t> simulations{0};
 
 void observe_slow(touch how, const void* object, const char* what) noexcept {
   if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object, what);

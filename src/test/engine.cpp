@@ -22,7 +22,6 @@ namespace {
 constexpr std::int64_t first_instant_ns = 946'684'800'000'000'000;  // 2000-01-01
 
 thread_local engine* the_engine = nullptr;
-std::atomic<int> engines{0};  // how many run: the first sets detail::simulating, the last clears it
 
 // Goroutines that were stopped in the middle. What they hold cannot be destroyed. It stays
 // reachable from here, so that leak checkers do not report it.
@@ -85,9 +84,7 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
 
   the_engine = this;
   sched::current_simulation = this;
-  if (engines.fetch_add(1, std::memory_order_relaxed) == 0) {
-    weft::detail::simulating.store(true, std::memory_order_relaxed);
-  }
+  weft::detail::simulations.fetch_add(1, std::memory_order_relaxed);
 
   main_ = new_strand();
   main_->invoke = [](void* storage) { (**static_cast<const std::function<void()>**>(storage))(); };
@@ -108,9 +105,7 @@ outcome engine::run(const std::function<void()>& f, chooser& c, trace t) {
   }
 
   // Other threads may still simulate; this one no longer does.
-  if (engines.fetch_sub(1, std::memory_order_relaxed) == 1) {
-    weft::detail::simulating.store(false, std::memory_order_relaxed);
-  }
+  weft::detail::simulations.fetch_sub(1, std::memory_order_relaxed);
   sched::current_simulation = nullptr;
   the_engine = nullptr;
   watch_ = nullptr;

@@ -142,12 +142,13 @@ enum class touch : std::uint8_t {
   release,  // like arrive, and what the caller did before becomes visible through the object
   acquire,  // the caller has used the object: what was released through the object is visible
 };
-WEFT_API extern constinit std::atomic<bool> simulating;  // relaxed: a simulation sets it for itself
+// How many simulations run. relaxed: a simulation counts itself before its own thread looks.
+WEFT_API extern constinit std::atomic<std::uint32_t> simulations;
 WEFT_API void observe_slow(touch how, const void* object, const char* what) noexcept;
 
 // `what` is the name that tables show for the operation: "lock".
 inline void observe(touch how, const void* object, const char* what = nullptr) noexcept {
-  if (simulating.load(std::memory_order_relaxed)) [[unlikely]]
+  if (simulations.load(std::memory_order_relaxed) != 0) [[unlikely]]
     observe_slow(how, object, what);
 }
 
