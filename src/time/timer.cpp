@@ -24,12 +24,32 @@
 //     take attendant_, if it is there   look at overdue_; if a timer is there, go on unless
 //     and start it                      attendant_ has been taken
 //
+// Meanwhile the timer may be reset, and fire again. So it counts in owed_ how many calls it still
+// has to make, each with the reference of its own firing.
+//
+//     fire                              the attendant, with a timer of the list that it has taken
+//     ++owed_                           read next_overdue_
+//     push the timer if it was 0        n = owed_, owed_ = 0
+//                                       start n calls
+//
+// A timer whose function must not be called any more, because the process exits, stays: its list,
+// uncalled_, is for leak checkers, and is not read.
+//
+// Invariants:
+//   I1  A timer is in overdue_, or in the list that the attendant has taken from there, exactly if
+//       its owed_ is not 0 (apart from the instant between the count and the push). So it is linked
+//       once at most.
+//   I2  While owed_ is not 0, the timer has as many references for it.
+//
 // Locks: lock_, then the heap's. What fires takes the channel's, never lock_.
 //
 // Memory order:
 //   [T1] store-then-load between fire and the attendant, as drawn above. Both are seq_cst, so that
 //        at least one side sees the other. An attendant that takes a timer from overdue_ also sees
 //        what was written to the timer before.
+//   [T2] fire's count in owed_ -> the attendant's exchange: what was written to the timer before,
+//        also if it had been pushed before. The attendant's exchange -> the next count: the
+//        attendant has read next_overdue_, which may now be written again.
 #include <weft/time.hpp>
 
 #include "base/check.hpp"
@@ -124,7 +144,7 @@ class timer_core final : public sched::timer, public chan_owner {
   static void fire_function(sched::timer* t) noexcept {
     auto* const self = static_cast<timer_core*>(t);
     if (!may_call(self)) {
-      self->push_overdue();  // for good
+      self->keep_uncalled();
     } else if (!self->function_->claim()) {
       // The owner of the timer, a context, is being destroyed and about to stop the timer.
       [[maybe_unused]] const std::uint32_t before =
@@ -154,6 +174,10 @@ class timer_core final : public sched::timer, public chan_owner {
 
   // ---- When there is no memory for a goroutine ----
 
+  void keep_uncalled() noexcept {
+    if (is_uncalled_.exchange(true, std::memory_order_relaxed)) return;  // nobody follows the links
+    next_uncalled_ = uncalled_.exchange(this, std::memory_order_relaxed);
+  }
   void push_overdue() noexcept {
     next_overdue_ = overdue_.load(std::memory_order_relaxed);  // re-checked by the exchange
     while (!overdue_.compare_exchange_weak(next_overdue_, this, std::memory_order_seq_cst,  // [T1]
@@ -161,10 +185,29 @@ class timer_core final : public sched::timer, public chan_owner {
     }
   }
   void wait_for_attendant() noexcept {
+    // acq_rel, both ways. If calls are owed already, the timer is where the attendant finds it: I1.
+    if (owed_.fetch_add(1, std::memory_order_acq_rel) != 0) return;  // [T2]
     push_overdue();
     if (goroutine* const g = attendant_.exchange(nullptr, std::memory_order_seq_cst)) {  // [T1]
       commit_start_inside(g, &invoke_in_place<attend_task>);
     }
+  }
+  // may_call() in user mode, where the timer may be set anew at the same time.
+  bool may_call_now() noexcept {
+    sched::inside in;
+    lock_.lock();
+    const bool may = may_call(this);
+    lock_.unlock();
+    in.leave();
+    return may;
+  }
+  // Starts the calls of a timer that has been taken from the list of overdue ones.
+  void settle() {
+    std::uint32_t owed = owed_.exchange(0, std::memory_order_acq_rel);  // [T2]
+    WEFT_ASSERT(owed != 0);                                             // I1
+    if (!may_call_now()) return keep_uncalled();
+    // The last call that has been started may end at any time, and the timer with it.
+    for (; owed != 0; --owed) start_when_possible(caller{this});
   }
 
   // What the attendant does. Waits until there is memory.
@@ -174,7 +217,7 @@ class timer_core final : public sched::timer, public chan_owner {
         timer_core* t = overdue_.exchange(nullptr, std::memory_order_seq_cst);  // [T1]
         while (t != nullptr) {
           timer_core* const first = std::exchange(t, t->next_overdue_);
-          if (may_call(first)) start_when_possible(caller{first});
+          first->settle();
         }
         goroutine* const next = begin_when_possible();
         ::new (task_storage(next)) attend_task(attendance{});
@@ -270,6 +313,7 @@ class timer_core final : public sched::timer, public chan_owner {
   }
 
   static constinit std::atomic<timer_core*> overdue_;   // [T1] linked by next_overdue_
+  static constinit std::atomic<timer_core*> uncalled_;  // linked by next_uncalled_
   static constinit std::atomic<goroutine*> attendant_;  // [T1] null: it runs or there is none
   static constinit std::atomic<bool> has_attendant_;
 
@@ -279,10 +323,14 @@ class timer_core final : public sched::timer, public chan_owner {
   chan_core* const channel_ = nullptr;              // null: it calls a function
   const std::unique_ptr<timer_function> function_;  // null: it has a channel
   bool exits_ = false;  // runs_at_exit() when it was set; guarded by lock_, and by the heap's
+  std::atomic<std::uint32_t> owed_{0};    // [T2] calls that wait for the attendant
+  std::atomic<bool> is_uncalled_{false};  // in the list uncalled_
   timer_core* next_overdue_ = nullptr;
+  timer_core* next_uncalled_ = nullptr;  // written once
 };
 
 constinit std::atomic<timer_core*> timer_core::overdue_{nullptr};
+constinit std::atomic<timer_core*> timer_core::uncalled_{nullptr};
 constinit std::atomic<goroutine*> timer_core::attendant_{nullptr};
 constinit std::atomic<bool> timer_core::has_attendant_{false};
 

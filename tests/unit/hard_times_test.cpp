@@ -97,15 +97,24 @@ TEST(scarce_stacks_soak, a_million_goroutines_run_in_two_gigabytes_of_addresses)
 
 // --------------------------------------------------------------------------------------- records
 
-// A timer has no goroutine until its time. If there is no memory for one then, its function is
-// called later, and never not at all.
-TEST(scarce_records, functions_of_timers_are_called_when_there_is_memory) {
+void expect_all_called(const std::vector<std::string>& how) {
   for (const char* const procs : {"1", "2", "4"}) {
-    const child_result r = run_program("scarce_records", {.environment = {{"WEFT_MAXPROCS", procs}},
+    const child_result r = run_program("scarce_records", {.arguments = how,
+                                                          .environment = {{"WEFT_MAXPROCS", procs}},
                                                           .patience = std::chrono::seconds(120)});
     EXPECT_EQ(r.status, 0) << r;
     EXPECT_TRUE(contains(r.output, "all were called")) << "on " << procs << "\n" << r;
   }
+}
+
+// A timer has no goroutine until its time. If there is no memory for one then, its function is
+// called later, and never not at all.
+TEST(scarce_records, functions_of_timers_are_called_when_there_is_memory) { expect_all_called({}); }
+
+// A timer whose call has to wait for memory can be set anew, and its time comes again before there
+// is memory. Each time is one call.
+TEST(scarce_records, a_timer_that_is_set_anew_is_called_for_each_time) {
+  expect_all_called({"again"});
 }
 
 #endif
