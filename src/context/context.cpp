@@ -23,8 +23,10 @@
 // goroutine is locked to its thread meanwhile, because a stop_source tells by the thread whether a
 // call comes from its own callbacks. With more than 16 tokens these calls are made by a goroutine
 // whose stack is large enough. If a user registers a callback after cancel has registered its own,
-// the user's runs before the nodes are closed. If it calls cancel() again, or makes a child, it
-// must not wait for the cancel that runs it. So that call closes all nodes itself.
+// the user's runs before the nodes are closed. If it calls cancel() again, of this node or of any
+// other, or makes a child, it must not wait for the cancel that runs it, nor for another cancel
+// that waits for that one. So a goroutine knows the cancels whose tokens it is stopping, innermost
+// first, and before it waits for any cancel it closes the nodes of these (I3).
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its
 // ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
@@ -38,6 +40,8 @@
 //   I2  A node is taken out of the list by itself (when it ends or is destroyed) or by a cancel of
 //       its parent, under the lock of the parent. A cancel of the parent also gets a reference to
 //       the node, unless the last reference was already gone.
+//   I3  A cancel that waits for another one has either closed its nodes, or still marks them and
+//       waits for a cancel that has marked a node below. So no two cancels wait for each other.
 //
 // Memory order:
 //   [N3] the closing of done_ also publishes err_ and cause_, which are written under lock_ before.
@@ -54,6 +58,7 @@
 #include "base/lock.hpp"
 #include "sched/exit.hpp"
 #include "sched/inside.hpp"
+#include "sched/plain_thread.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
 
@@ -273,7 +278,7 @@ class context_core final : public wait_ender {
   // The work of one cancel.
   struct operation;
   // Marks this node. Returns: false if it is marked already.
-  bool mark(errc why, const std::exception_ptr& cause, operation& by);
+  bool mark(errc why, const std::exception_ptr& cause);
   // Waits for the end of this node, which is marked.
   void await_end();
   // Takes a child out of the list. Returns: false if there is none left. The child has been
@@ -325,11 +330,10 @@ class context_core final : public wait_ender {
   context_ref parent_;  // immutable until it is destroyed
   std::atomic<std::uint32_t> references_{1};
   base::brief_lock lock_;
-  bool is_closed_ = false;     // guarded by lock_; from then on no watcher is added
-  bool keeps_itself_ = false;  // guarded by lock_; refers to itself until it is closed
-  operation* by_ = nullptr;    // guarded by lock_; the cancel that marked it; dangles once closed
-  errc err_{};                 // written once, under lock_; immutable after [N3]
-  std::exception_ptr cause_;   // like err_
+  bool is_closed_ = false;               // guarded by lock_; from then on no watcher is added
+  bool keeps_itself_ = false;            // guarded by lock_; refers to itself until it is closed
+  errc err_{};                           // written once, under lock_; immutable after [N3]
+  std::exception_ptr cause_;             // like err_
   context_watcher* children_ = nullptr;  // guarded by lock_
   context_watcher* watchers_ = nullptr;  // guarded by lock_; functions and interruptions
   context_child as_child_{this};         // in the list of the ancestor
@@ -379,17 +383,20 @@ void context_core::drop_functions() noexcept {
   }
 }
 
-struct context_core::operation {
+// A cancel that stops tokens, in the record of the goroutine that does so (goroutine::cancels).
+struct stopping_cancel {
+  // The cancel in one of whose stop callbacks this one was called, or null.
+  stopping_cancel* outer = nullptr;
+};
+
+struct context_core::operation : stopping_cancel {
   context_core* marked = nullptr;  // retained; linked by above_, parents before children
   // Nodes that other cancels have marked, or whose test is over; retained; linked by passed_next_.
   context_core* passed_over = nullptr;
   context_watcher* functions = nullptr;  // linked by `next`; the one taken out last comes first
   std::size_t tokens = 0;                // how many of the marked nodes have a stop token
   context_core* to_stop = nullptr;       // the first marked node whose token is still to be stopped
-  bool is_closed = false;
-  // The goroutine or thread that stops the tokens. relaxed: a caller looks only whether it is
-  // itself.
-  std::atomic<const void*> who{nullptr};
+  bool is_closed = false;  // used by the goroutine that stops the tokens, or waits for it
 
   // Stops the next token; closes all nodes if there is none.
   void stop_next() {
@@ -401,6 +408,7 @@ struct context_core::operation {
     }
     if (!source) return close_all();
     const std::stop_callback first(source->get_token(), [this] { stop_next(); });
+    observe(touch::arrive, nullptr, "stop token");  // a user may register a callback here
     source->request_stop();
   }
   void close_all() noexcept {
@@ -415,35 +423,49 @@ struct context_core::operation {
   }
 };
 
-bool context_core::mark(errc why, const std::exception_ptr& cause, operation& by) {
+bool context_core::mark(errc why, const std::exception_ptr& cause) {
   std::exception_ptr mine = cause;
   observe(touch::release, this);
   const locked hold(lock_);
   if (is_marked()) return false;
   std::swap(cause_, mine);  // no exception object is freed under the lock
   err_ = why;
-  by_ = &by;
   return true;
 }
 
 namespace {
 
-// Returns: an address that identifies the calling goroutine, or thread.
-const void* myself() noexcept {
+// The record of the calling goroutine or thread.
+goroutine* this_record() noexcept {
   if (const sched::machine* const m = sched::this_machine()) return m->g;
   if (sched::simulation* const s = sched::this_simulation()) return s->self();
-  return &sched::current_simulation;  // each thread has its own
+  return sched::this_thread_record();
 }
+
+// Notes in the record of the caller that it stops tokens.
+class stopping {
+ public:
+  // `outer`: the innermost cancel whose stop callbacks wait for this one, or null.
+  stopping(stopping_cancel& cancel, stopping_cancel* outer) noexcept
+      : record_(*this_record()), before_(std::exchange(record_.cancels, &cancel)) {
+    cancel.outer = outer;
+  }
+  stopping(const stopping&) = delete;
+  stopping& operator=(const stopping&) = delete;
+  ~stopping() { record_.cancels = before_; }
+
+ private:
+  goroutine& record_;
+  stopping_cancel* const before_;
+};
 
 }  // namespace
 
 void context_core::await_end() {
-  operation* mine = nullptr;
-  {
-    const locked hold(lock_);
-    if (!is_closed_ && by_->who.load(std::memory_order_relaxed) == myself()) mine = by_;
+  if (finished_.is_set()) return;
+  for (stopping_cancel* c = this_record()->cancels; c != nullptr; c = c->outer) {
+    static_cast<operation*>(c)->close_all();
   }
-  if (mine != nullptr) return mine->close_all();
   finished_.wait(wait_reason::none);
 }
 
@@ -457,8 +479,8 @@ bool context_core::take_child(context_core*& child) {
 }
 
 // Marks all nodes below this one, depth first, in a loop, because a tree may be deeper than a
-// stack. A cancel that waits here waits for a cancel of a part of the tree below, which never waits
-// for one above. So both make progress. Requires: this node is marked.
+// stack. A cancel that waits here waits for a cancel of a part of the tree below, which does not
+// wait for one above (I3). So both make progress. Requires: this node is marked.
 void context_core::mark_below(operation& all) {
   for (context_core* node = this; node != nullptr;) {
     context_core* child = nullptr;
@@ -473,11 +495,11 @@ void context_core::mark_below(operation& all) {
     } else if (child->done_->is_away()) {
       // The child was made in a test's simulation, which is over.
       child->passed_next_ = std::exchange(all.passed_over, child);
-    } else if (child->mark(err_, node->cause_, all)) {
+    } else if (child->mark(err_, node->cause_)) {
       child->above_ = node;
       node = child;
     } else {
-      child->finished_.wait(wait_reason::none);
+      child->await_end();
       // Released later, because that may run code of the user.
       child->passed_next_ = std::exchange(all.passed_over, child);
     }
@@ -488,13 +510,14 @@ void context_core::stop_and_close(operation& all) {
   constexpr std::size_t tokens_here = 16;
   constexpr std::size_t bytes_per_token = 2048;
   if (all.tokens == 0) return all.close_all();
-  const auto stop = [&all] {
+  stopping_cancel* const outer = this_record()->cancels;
+  const auto stop = [&all, outer] {
     struct thread_lock {
       thread_lock() { this_goroutine::lock_thread(); }
       ~thread_lock() { this_goroutine::unlock_thread(); }
     };
     const thread_lock stay;
-    all.who.store(myself(), std::memory_order_relaxed);
+    const stopping mark(all, outer);
     all.to_stop = all.marked;
     all.stop_next();
   };
@@ -580,7 +603,7 @@ void context_core::cancel(errc why, std::exception_ptr cause) {
   done_->require_home();
   if (cause == nullptr) cause = std::make_exception_ptr(std::system_error(make_error_code(why)));
   operation all;
-  if (!mark(why, cause, all)) return await_end();
+  if (!mark(why, cause)) return await_end();
   mark_below(all);
   stop_and_close(all);
   const bool by_time_at_exit = why == errc::deadline_exceeded && sched::runs_at_exit();

@@ -19,6 +19,10 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace weft::detail {
+struct stopping_cancel;
+}
+
 namespace weft::sched {
 
 struct machine;
@@ -83,6 +87,8 @@ struct alignas(64) goroutine {
 #if WEFT_TSAN
   void* fiber = nullptr;
 #endif
+  // The innermost cancel of a context whose stop callbacks it calls (context.cpp); used by itself.
+  detail::stopping_cancel* cancels = nullptr;
 
   void set_status(state s) noexcept { status.store(s, std::memory_order_relaxed); }
   state get_status() const noexcept { return status.load(std::memory_order_relaxed); }

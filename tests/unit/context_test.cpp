@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -1005,6 +1006,105 @@ TEST(context, two_who_cancel_each_others_part_do_not_wait_for_each_other) {
   });
   all.wait();
   EXPECT_EQ(child.ctx.err(), errc::canceled);
+}
+
+using late_callback = std::optional<std::stop_callback<std::function<void()>>>;
+
+// Libraries clean up in stop callbacks, and cancel whole trees there. A callback that is registered
+// while its context is being cancelled may run before that context is closed. If it cancels the
+// parent, or makes a child of what it has cancelled, it must not wait for the cancel that runs it.
+TEST(context, a_stop_callback_may_cancel_the_parent_at_any_time) {
+  explore({.runs = weft::test::runs(2'000)}, [] {
+    auto parent = with_cancel(context::background());
+    auto child = with_cancel(parent.ctx);
+    const std::stop_token token = child.ctx.stop_token();
+    late_callback late;
+    weft::wait_group all;
+    all.go([&] { child.cancel(); });
+    all.go([&] {
+      late.emplace(token, [&] {
+        parent.cancel();
+        EXPECT_EQ(parent.ctx.err(), errc::canceled);
+        EXPECT_EQ(child.ctx.err(), errc::canceled);
+        EXPECT_EQ(with_cancel(parent.ctx).ctx.err(), errc::canceled);
+      });
+    });
+    all.wait();
+    EXPECT_EQ(parent.ctx.err(), errc::canceled);
+  });
+}
+
+// Likewise if another goroutine cancels the parent and waits for the child already.
+TEST(context, a_stop_callback_may_cancel_what_another_cancels_at_any_time) {
+  explore({.runs = weft::test::runs(5'000)}, [] {
+    auto parent = with_cancel(context::background());
+    auto child = with_cancel(parent.ctx);
+    const std::stop_token token = child.ctx.stop_token();
+    late_callback late;
+    weft::wait_group all;
+    all.go([&] { child.cancel(); });
+    all.go([&] { parent.cancel(); });
+    all.go([&] {
+      late.emplace(token, [&] {
+        weft::test::point();
+        parent.cancel();
+        EXPECT_EQ(child.ctx.err(), errc::canceled);
+      });
+    });
+    all.wait();
+    EXPECT_EQ(parent.ctx.err(), errc::canceled);
+  });
+}
+
+// Likewise if it comes to that in the callbacks of yet another cancel, which are called in a
+// goroutine of their own, because there are many.
+TEST(context, a_stop_callback_of_a_wide_tree_may_cancel_the_parent_at_any_time) {
+  explore({.runs = weft::test::runs(2'000)}, [] {
+    auto parent = with_cancel(context::background());
+    auto child = with_cancel(parent.ctx);
+    auto other = with_cancel(context::background());
+    std::vector<weft::cancellable> wide;
+    std::vector<std::stop_token> tokens;
+    for (int i = 0; i < 20; ++i) {
+      wide.push_back(with_cancel(other.ctx));
+      tokens.push_back(wide.back().ctx.stop_token());
+    }
+    const std::stop_callback inner(tokens[7], [&] { parent.cancel(); });
+    const std::stop_token token = child.ctx.stop_token();
+    late_callback late;
+    weft::wait_group all;
+    all.go([&] { child.cancel(); });
+    all.go([&] { late.emplace(token, [&] { other.cancel(); }); });
+    all.wait();
+    EXPECT_EQ(parent.ctx.err(), errc::canceled);
+    EXPECT_EQ(child.ctx.err(), errc::canceled);
+  });
+}
+
+// The same between threads: one registers callbacks for as long as the other cancels.
+TEST(context, on_real_threads_late_stop_callbacks_cancel_the_parent) {
+  for (int round = 0; round < weft::test::scaled(1'000, 100); ++round) {
+    auto parent = with_cancel(context::background());
+    auto child = with_cancel(parent.ctx);
+    const std::stop_token token = child.ctx.stop_token();
+    std::array<late_callback, 500> late;
+    std::atomic<bool> begun{false};
+    std::thread registers([&] {
+      for (late_callback& l : late) {
+        l.emplace(token, [&] { parent.cancel(); });
+        begun.store(true, std::memory_order_relaxed);
+        if (child.ctx.err()) break;
+      }
+    });
+    weft::wait_group all;
+    if (round % 2 != 0) all.go([&] { parent.cancel(); });
+    while (!begun.load(std::memory_order_relaxed)) std::this_thread::yield();
+    child.cancel();
+    registers.join();
+    all.wait();
+    EXPECT_EQ(parent.ctx.err(), errc::canceled);
+    EXPECT_EQ(child.ctx.err(), errc::canceled);
+  }
 }
 
 // Deeper than a goroutine's stack has room for calls.
