@@ -263,13 +263,28 @@ class timer_core final : public sched::timer, public chan_owner {
 
   // ---- Changes ----
 
+  // Whether the caller is where the timer was made: in its simulation, or in none. Elsewhere it
+  // must not be armed, because its heap would be that of a simulation, and go with it.
+  bool is_home() const noexcept {
+    sched::simulation* const here = sched::this_simulation();
+    if (!simulated_ || here == nullptr) return !simulated_ && here == nullptr;
+    return heap == nullptr || heap == &here->timers();
+  }
+  void require_home() const {
+    if (is_home()) return;
+    throw std::logic_error(
+        simulated_ ? "weft::timer: a timer that was made in bubble() or explore() (weft/test.hpp) "
+                     "is used outside of it"
+                   : "weft::timer: a timer that was made outside of bubble() or explore() "
+                     "(weft/test.hpp) is started in it");
+  }
+
   bool change(bool starts, std::int64_t delay_ns, std::int64_t period) {
     const void* const ordered_by = channel_ != nullptr ? static_cast<void*>(channel_) : this;
-    if (simulated_ && sched::this_simulation() == nullptr) {
-      if (!starts) return false;  // its simulation has ended, and so has it
-      throw std::logic_error(
-          "weft::timer: a timer that was made in bubble() or explore() (weft/test.hpp) is used "
-          "outside of it");
+    if (starts) {
+      require_home();
+    } else if (simulated_ && !is_home()) {
+      return false;  // its simulation has ended, and so has it
     }
     const bool calls = function_ != nullptr;
     if (starts && calls && !simulated_) prepare_attendant();

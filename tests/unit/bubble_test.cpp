@@ -273,6 +273,35 @@ TEST(bubble, its_channels_timers_and_contexts_are_its_own) {
   all.wait();
 }
 
+// A timer of the program that was set in a bubble would stay in a heap that goes with the bubble.
+TEST(bubble, timers_of_the_program_cannot_be_set_in_it) {
+  weft::timer timer(1h);
+  weft::ticker ticker(1h);
+  weft::timer function = weft::after_func(1h, [] {});
+  std::optional<weft::timer> of_another;
+  bubble([&] {
+    of_another.emplace(weft::after_func(1h, [] {}));
+    of_another->stop();
+    EXPECT_THROW(timer.reset(1ms), std::logic_error);
+    EXPECT_THROW(ticker.reset(1ms), std::logic_error);
+    EXPECT_THROW(function.reset(1ms), std::logic_error);
+  });
+  // The stop shows that a reset that was refused has changed nothing.
+  bubble([&] { EXPECT_TRUE(timer.stop()); });
+  EXPECT_TRUE(function.stop());
+  EXPECT_FALSE(timer.reset(0s));
+  EXPECT_TRUE(timer.c().recv());
+  function.reset(1h);
+  EXPECT_TRUE(function.stop());
+  // Nor can timers of another bubble, whose heap is elsewhere: on the stack of another thread.
+  std::thread([&] {
+    bubble([&] {
+      EXPECT_FALSE(of_another->stop());
+      EXPECT_THROW(of_another->reset(1h), std::logic_error);
+    });
+  }).join();
+}
+
 // A goroutine that polls and yields sees timers that are due.
 TEST(bubble, what_is_due_comes_beside_those_who_yield) {
   bubble([] {
