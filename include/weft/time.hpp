@@ -63,9 +63,11 @@ class timer_function_of final : public timer_function {
 // A counted reference to a timer.
 class WEFT_API timer_ref {
  public:
-  // Makes a timer whose channel gets the time, once or every period_ns. Throws: std::bad_alloc.
+  // Makes a timer whose channel gets the time, once or every period_ns. Throws: std::bad_alloc;
+  // std::system_error if nothing has used weft before, and no thread can be made.
   static timer_ref make(std::int64_t delay_ns, std::int64_t period_ns);
-  // Makes a timer that calls f in a goroutine of its own.
+  // Makes a timer that calls f in a goroutine of its own. Throws: as above, and std::system_error
+  // if there is no memory for a goroutine.
   static timer_ref make(std::int64_t delay_ns, std::unique_ptr<timer_function> f);
 
   timer_ref() noexcept = default;
@@ -100,6 +102,9 @@ std::int64_t period_ns(std::chrono::duration<Rep, Period> d) {
 // A timer that fires once. A timer is a handle; a copy is another handle on the same timer.
 // Dropping a handle stops nothing that the program could notice: a timer ends when the last handle
 // on it and on its channel is gone.
+//
+// The constructors of timer and ticker, after() and after_func() throw std::system_error if they are
+// the program's first use of weft and no thread can be made.
 class timer {
  public:
   // Makes a timer that delivers the time on c() after `d`.

@@ -4,7 +4,6 @@
 #include "sched/monitor_sleep.hpp"
 #include "sched/scheduler.hpp"
 #include "sched/simulation.hpp"
-#include "sched/start.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +15,6 @@ void arm_timer(timer& t, std::int64_t when_ns) noexcept {
   if (simulation* const s = m == nullptr ? this_simulation() : nullptr) {
     return s->timers().arm(t, when_ns);
   }
-  if (m == nullptr) ensure_started();
   processor* const p =
       m != nullptr ? m->p : the_scheduler.processors[0].load(std::memory_order_acquire);  // [P1]
   p->timers.arm(t, when_ns);

@@ -10,7 +10,8 @@
 namespace weft::sched {
 
 // Arms a timer in the heap of the caller's processor or of its simulation. A plain thread uses some
-// processor's heap, and has to call keep_time() afterwards. Inside.
+// processor's heap, and has to call keep_time() afterwards. Inside. Requires: the runtime has
+// started.
 void arm_timer(timer& t, std::int64_t when_ns) noexcept;
 // When the next timer is due; base::never if there is none.
 std::int64_t earliest_timer_hint() noexcept;

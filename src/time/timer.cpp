@@ -279,6 +279,11 @@ class timer_core final : public sched::timer, public chan_owner {
                      "(weft/test.hpp) is started in it");
   }
 
+  static bool is_plain_thread() noexcept {
+    return sched::this_machine() == nullptr && sched::this_simulation() == nullptr;
+  }
+  // Throws: std::logic_error if the timer is to start and the caller is not home; std::system_error
+  // if the runtime is to start, and no thread can be made, or if there is no memory.
   bool change(bool starts, std::int64_t delay_ns, std::int64_t period) {
     const void* const ordered_by = channel_ != nullptr ? static_cast<void*>(channel_) : this;
     if (starts) {
@@ -287,6 +292,8 @@ class timer_core final : public sched::timer, public chan_owner {
       return false;  // its simulation has ended, and so has it
     }
     const bool calls = function_ != nullptr;
+    // Not under the lock, and where it may throw.
+    if (starts && is_plain_thread()) sched::ensure_started();
     if (starts && calls && !simulated_) prepare_attendant();
     if (starts) {
       // The goroutine that the timer wakes sees what was done before this.
@@ -308,7 +315,7 @@ class timer_core final : public sched::timer, public chan_owner {
       if (starts) sched::arm_timer(*this, when);
     }
     in.leave();
-    if (starts && sched::this_machine() == nullptr) sched::keep_time();  // everybody may be asleep
+    if (starts && is_plain_thread()) sched::keep_time();  // everybody may be asleep
     if (was_armed && calls) release();
     return was_armed || had_value;
   }

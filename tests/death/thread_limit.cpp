@@ -1,5 +1,6 @@
 // thread_limit.cpp <when>: the kernel refuses threads, from the start or later. Only RLIMIT_NPROC
-// of a user other than root can do that, so root becomes nobody.
+// of a user other than root can do that, so root becomes nobody. <when> is `later`, or what uses
+// weft first: `start`, `timer`, `after_func` or `deadline`.
 #include <weft/weft.hpp>
 
 #include <sys/resource.h>
@@ -20,14 +21,23 @@ void allow_no_more_threads() {
   if (::setrlimit(RLIMIT_NPROC, &limit) != 0) std::abort();
 }
 
+void use_first(std::string_view what) {
+  if (what == "start") weft::go([] {});
+  if (what == "timer") (void)weft::after(std::chrono::seconds(1));
+  if (what == "after_func") weft::after_func(std::chrono::seconds(1), [] {});
+  if (what == "deadline") {
+    (void)weft::with_timeout(weft::context::background(), std::chrono::seconds(1));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view when = argc > 1 ? argv[1] : "start";
-  if (when == "start") {
+  if (when != "later") {
     allow_no_more_threads();
     try {
-      weft::go([] {});
+      use_first(when);
       std::puts("started");
     } catch (const std::system_error& e) {
       std::puts(e.code() == std::errc::resource_unavailable_try_again ? "EAGAIN" : e.what());

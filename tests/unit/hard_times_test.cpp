@@ -149,10 +149,12 @@ child_result under_thread_limit(const std::string& when) {
 }
 
 // The kernel's own refusal, before the runtime has a single thread: the caller hears of it.
-TEST(thread_limit, at_the_start_go_throws) {
-  const child_result r = under_thread_limit("start");
-  EXPECT_EQ(r.status, 0) << r;
-  EXPECT_EQ(r.output, "EAGAIN\n") << r;
+TEST(thread_limit, at_the_start_the_first_use_throws) {
+  for (const char* const first : {"start", "timer", "after_func", "deadline"}) {
+    const child_result r = under_thread_limit(first);
+    EXPECT_EQ(r.status, 0) << first << "\n" << r;
+    EXPECT_EQ(r.output, "EAGAIN\n") << first << "\n" << r;
+  }
 }
 
 // Later the machines that exist carry on, and one line tells why it is slow.
