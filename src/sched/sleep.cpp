@@ -55,7 +55,13 @@ bool sleep_polling(machine* m, std::int64_t until_ns, goroutine_list& found) noe
   return token;
 }
 
-// Queues what the poller found: here, or in the global queue if the processor is gone.
+// Queues what the poller found for any processor.
+void share_found(goroutine_list& found) noexcept {
+  while (goroutine* const g = found.pop_front()) inject(global_queue::from::woken, g);
+}
+
+// Queues what the poller found: here, or in the global queue if the processor is gone. Requires:
+// the machine is not in the list of spare ones.
 void queue_found(machine* m, goroutine_list& found) noexcept {
   while (goroutine* const g = found.pop_front()) {
     if (m->p != nullptr) {
@@ -211,8 +217,9 @@ bool sleep_idle(machine* m) noexcept {
   const bool token = !stay_awake && sleep_as(m, s, until_ns, found);
   m->dozed = s.dozes && !token;
   if (!get_up(m, s, token)) {
-    // The processor was taken away during the sleep: the machine sleeps on as a spare one.
-    queue_found(m, found);
+    // The processor was taken away during the sleep: the machine sleeps on as a spare one. It may
+    // be given another one at any time, and does not know before it has consumed the token.
+    share_found(found);
     if (s.polls) attend_poller();
     if (stay_awake) look_for_others();  // this machine was to run the work that its last look saw
     return wait_as_spare(m);

@@ -2,6 +2,7 @@
 // that whoever keeps it stops everybody.
 #include "runtime_fixture.hpp"
 #include "sched/call.hpp"
+#include "sched/work.hpp"
 
 #include <weft/weft.hpp>
 
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <fcntl.h>
 #include <functional>
@@ -24,6 +26,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -387,6 +390,44 @@ TEST_F(handoff, the_monitor_wakes_with_one_that_comes_back) {
   all.go([&] { stop = true; });  // from a plain thread, which needs the only processor
   all.wait();
   EXPECT_LT(steady::now() - start, 500ms * scaled(1, 4));
+}
+
+// A machine that sleeps in the poller loses its processor to a goroutine that comes back from a
+// call, and may get it again at once, when that goroutine blocks anew. If events come in between,
+// the machine must not look at a processor that another thread is about to give it; TSan tells.
+TEST_F(handoff, events_come_while_a_machine_in_the_poller_has_lost_its_processor) {
+  constexpr int readers = 32;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  std::vector<weft::os::file> files;
+  for (int i = 0; i < readers; ++i) {
+    auto file = weft::os::file::adopt(::dup(ends[0]));  // so one write is an event for each of them
+    ASSERT_TRUE(file);
+    files.push_back(std::move(*file));
+  }
+  ::close(ends[0]);
+  weft::wait_group all;
+  for (weft::os::file& file : files) {
+    all.go([&file] {
+      std::byte into[1];
+      for (auto n = file.read(into); n && *n != 0; n = file.read(into)) {
+      }
+    });
+  }
+  all.go([&] {
+    const auto end = steady::now() + 1s;
+    while (steady::now() < end) {
+      weft::blocking([] { std::this_thread::sleep_for(200us); });  // the others lie down meanwhile
+      EXPECT_EQ(::write(ends[1], "", 1), 1);
+      // The first reader has been queued, and the machine queues the others: now it gets the
+      // processor again, by the next call.
+      const auto go_on = steady::now() + 1ms;
+      while (!weft::sched::work_waits_hint() && steady::now() < go_on) {
+      }
+    }
+    ::close(ends[1]);
+  });
+  all.wait();
 }
 
 }  // namespace
