@@ -66,7 +66,7 @@ std::size_t count_channels(std::span<select_case* const> cases) noexcept {
 
 // While a select holds locks it cannot wait for a machine that has a bias (sched/bias.hpp), so its
 // channels must have none. Outside the runtime.
-void forgo_biases(std::span<select_case* const> cases) {
+[[gnu::always_inline]] inline void forgo_biases(std::span<select_case* const> cases) {
   for (const select_case* const c : cases) {
     if (c->channel != nullptr && !c->channel->has_forgone_bias()) [[unlikely]]
       c->channel->forgo_bias();
@@ -74,8 +74,10 @@ void forgo_biases(std::span<select_case* const> cases) {
 }
 
 // Does nothing on a machine, because a simulation never runs on one.
-void observe_all(const machine* m, touch how, std::span<select_case* const> cases) noexcept {
-  if (m != nullptr) return;
+[[gnu::always_inline]] inline void observe_all(const machine* m, touch how,
+                                               std::span<select_case* const> cases) noexcept {
+  if (m != nullptr) [[likely]]
+    return;
   for (const select_case* const c : cases) {
     if (c->channel != nullptr) {
       observe(how, c->channel, c->what == select_case::kind::send ? "select send" : "select recv");

@@ -28,15 +28,14 @@ class lane {
   std::size_t size() const noexcept { return list_.size(); }
   goroutine* front() const noexcept { return list_.front(); }
 
-  [[gnu::noinline]] void push_back(goroutine* g) noexcept {
+  void push_back(goroutine* g) noexcept {
     list_.push_back(g);
     // hot_store: a store of [W1] (idle_state.hpp). It is made visible before the producer looks
     // whether a processor listens.
     back_.store(back_.load(std::memory_order_relaxed) + 1, base::hot_store_order);
   }
 
-  // Not inlined: a pick that finds the lane empty, as nearly all do, then costs two instructions.
-  [[gnu::noinline]] goroutine* pop_front() noexcept {
+  goroutine* pop_front() noexcept {
     goroutine* const g = list_.pop_front();
     if (g != nullptr) {
       front_.store(front_.load(std::memory_order_relaxed) + 1, base::hot_store_order);
