@@ -1,5 +1,5 @@
 # weft_own_target(target): the language level and the warnings of everything written here, and of
-# nothing that comes from elsewhere (GoogleTest, google-benchmark).
+# nothing that comes from elsewhere (GoogleTest).
 function(weft_own_target target)
   set_target_properties(${target} PROPERTIES CXX_STANDARD 23 CXX_STANDARD_REQUIRED ON
                                              CXX_EXTENSIONS OFF)

@@ -13,6 +13,8 @@ tags    Every tag in src/, include/ and tests/ has one line in docs/memory-model
 heads   Every source file in src/ opens with a comment, or first includes a header of ours that does.
 names   Every type and function of namespace weft that a header in include/weft/ declares, apart from
         namespaces called detail, has a comment above it or at its end.
+paths   Every file or folder that README.md, CONTRIBUTING.md, ARCHITECTURE.md or a page in docs/ names
+        with a slash exists. In a row of a table, names may begin at the folders of its first cell.
 """
 
 import pathlib
@@ -193,7 +195,27 @@ def check_names(root):
         yield from complaints
 
 
-CHECKS = (check_orders, check_tags, check_heads, check_names)
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+# Where the name of a path may begin.
+PATHS_BEGIN = ("", "src", "include", "include/weft", "tests")
+NOT_HERE = ("build/",)  # made by a build
+
+
+def check_paths(root):
+    pages = [root / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")]
+    for page in filter(pathlib.Path.is_file, pages + sorted((root / "docs").rglob("*.md"))):
+        where = page.relative_to(root).as_posix()
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+            first_cell = line.split("|")[1] if line.startswith("|") else ""
+            begins = [*PATHS_BEGIN, *PATH.findall(first_cell)]
+            for name in PATH.findall(line):
+                # A test may be named by its program, which is called like its source.
+                found = (root / b / (name + end) for b in begins for end in ("", ".cpp"))
+                if not name.startswith(NOT_HERE) and not any(path.exists() for path in found):
+                    yield f"{where}:{number}: there is no {name}"
+
+
+CHECKS = (check_orders, check_tags, check_heads, check_names, check_paths)
 
 
 def check(root):
@@ -224,6 +246,8 @@ def self_test():
             "int hint() { return x.load(std::memory_order_relaxed); }\n"
         ),
         "src/base/b.hpp": "// b.hpp: [B1] as in a.hpp.\n",
+        "README.md": "| `src/base/`, `docs/` | `a.hpp` | `memory-model.md` |\n`base/a` `/no/such`, `build/x`\n",
+        "docs/a.md": "| `src/` | `base/` |\n",
         "include/weft/c.hpp": (
             "// c.hpp\n#pragma once\n\nnamespace weft {\nclass later;\n\n// A value.\ntemplate <class T>\n"
             "class value {\n public:\n  int get();\n};\n\n// Two of a kind.\nint one();\nint two(\n"
@@ -248,6 +272,8 @@ def self_test():
             "namespace weft {\n// One.\nint one();\n\nint two();\n}  // namespace weft\n",
             "a public name without",
         ),
+        "CONTRIBUTING.md": ("| `src/base/` | `gone/` |\n", "there is no gone/"),
+        "docs/b.md": ("As in `src/base/c.hpp`.\n", "there is no src/base/c.hpp"),
         "include/weft/i.hpp": (
             "namespace weft {\ntemplate <class T>\nclass two {\n};\n}  // namespace weft\n",
             "a public name without",
