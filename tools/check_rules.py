@@ -15,6 +15,7 @@ names   Every type and function of namespace weft that a header in include/weft/
         namespaces called detail, has a comment above it or at its end.
 paths   Every file or folder that README.md, CONTRIBUTING.md, ARCHITECTURE.md or a page in docs/ names
         with a slash exists. In a row of a table, names may begin at the folders of its first cell.
+length  No function in src/ or include/ has more than 70 lines.
 """
 
 import pathlib
@@ -28,6 +29,8 @@ UNTAGGED = {
     "src/sched/": 90,
 }
 UNNAMED = 0
+
+LINES_MAX = 70  # of a function
 
 ORDER = re.compile(r"\bmemory_order(?:_|::)(?:acquire|release|acq_rel|seq_cst)\b")
 NEEDS_NO_TAG = re.compile(
@@ -215,7 +218,47 @@ def check_paths(root):
                     yield f"{where}:{number}: there is no {name}"
 
 
-CHECKS = (check_orders, check_tags, check_heads, check_names, check_paths)
+RAW_STRING = re.compile(r'R"([^(\s]*)\(.*?\)\1"', re.DOTALL)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+ATTRIBUTE = re.compile(r"\[\[.*?\]\]", re.DOTALL)
+# What may stand between the parameters of a function and its body, from their end on.
+BEFORE_BODY = re.compile(r"\)(?:[^()]|\([^()]*\))*$")
+NO_FUNCTION = re.compile(r"(?:else|do|if|for|while|switch|catch|namespace|enum|class|struct|union|extern)\b")
+
+
+def bodies(text):
+    """Yields (line of the beginning, line of the end, is a function) of every block in braces."""
+    text = RAW_STRING.sub(lambda s: "\n" * s[0].count("\n"), text)
+    opened = []
+    head = ""  # what came since the last of ;{}
+    for number, line in enumerate(text.splitlines(), start=1):
+        code = split(line)[0]
+        if code.startswith("#"):
+            continue
+        for c in STRING.sub('""', code).replace("'{'", "").replace("'}'", "") + "\n":
+            if c == "{":
+                begins = number - head.lstrip().count("\n")
+                named = ATTRIBUTE.sub("", head).strip()
+                opened.append(
+                    (begins, bool(BEFORE_BODY.search(named)) and not NO_FUNCTION.match(named))
+                )
+            elif c == "}" and opened:
+                begins, is_function = opened.pop()
+                yield begins, number, is_function
+            head = "" if c in ";{}" else head + c
+
+
+def check_length(root):
+    for where, text in files_below(root, "src", "include"):
+        if where.endswith(".S"):
+            continue
+        for begins, ends, is_function in bodies(text):
+            lines = ends - begins + 1
+            if is_function and lines > LINES_MAX:
+                yield f"{where}:{begins}: a function of {lines} lines; {LINES_MAX} is the limit"
+
+
+CHECKS = (check_orders, check_tags, check_heads, check_names, check_paths, check_length)
 
 
 def check(root):
@@ -247,6 +290,11 @@ def self_test():
         ),
         "src/base/b.hpp": "// b.hpp: [B1] as in a.hpp.\n",
         "README.md": "| `src/base/`, `docs/` | `a.hpp` | `memory-model.md` |\n`base/a` `/no/such`, `build/x`\n",
+        "src/base/g.cpp": (
+            "// g.cpp\nnamespace n {\ntemplate <class T>\nstruct [[nodiscard(\"\")]] s {\n" + "  int a;\n" * 80 + "};\n"
+            "template <class T>\nvoid f(T (&t)[2]) noexcept {\n" + "  // }\n" * 67 + "}\n"
+            'const char* t = R"({)";\nint table[] = {\n' + "    f(),\n" * 80 + "};\n}  // namespace n\n"
+        ),
         "docs/a.md": "| `src/` | `base/` |\n",
         "include/weft/c.hpp": (
             "// c.hpp\n#pragma once\n\nnamespace weft {\nclass later;\n\n// A value.\ntemplate <class T>\n"
@@ -271,6 +319,12 @@ def self_test():
         "include/weft/h.hpp": (
             "namespace weft {\n// One.\nint one();\n\nint two();\n}  // namespace weft\n",
             "a public name without",
+        ),
+        "src/base/j.cpp": (
+            "// j.cpp\nclass c {\n  c(int a,\n    int b)\n      : a_(a), b_(f(b)) {\n"
+            + "    // {\n" * 67
+            + "  }\n};\n",
+            "a function of 71 lines",
         ),
         "CONTRIBUTING.md": ("| `src/base/` | `gone/` |\n", "there is no gone/"),
         "docs/b.md": ("As in `src/base/c.hpp`.\n", "there is no src/base/c.hpp"),

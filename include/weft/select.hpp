@@ -320,96 +320,122 @@ void keep_first(std::exception_ptr& thrown, F&& f) noexcept {
   }
 }
 
-// Runs a select over typed cases: prepares them, takes one, moves the values of the others back.
-template <class Tuple, std::size_t... I>
-std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
-  constexpr std::size_t n = sizeof...(I);
-  constexpr std::size_t nobody = n;
-  select_case* untyped[n > 0 ? n : 1] = {};
-  std::size_t place[n > 0 ? n : 1] = {};  // the index of each channel case among all cases
-  std::size_t count = 0;
-  std::size_t default_at = nobody;
-  std::size_t timeout_at = nobody;
-  std::int64_t delay_ns = 0;
-
-  [[maybe_unused]] const auto prepare =
-      [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
-        auto& c = std::get<at>(cases);
-        using type = std::remove_cvref_t<decltype(c)>;
-        if constexpr (is_otherwise<type>) {
-          if (default_at != nobody) throw_two_otherwise();
-          default_at = at;
-        } else if constexpr (is_after<type>) {
-          if (timeout_at == nobody || c.delay_ns < delay_ns) {
-            timeout_at = at;
-            delay_ns = c.delay_ns;
-          }
-        } else {
-          place[count] = at;
-          untyped[count] = c.prepare({untyped, count});
-          ++count;
-        }
-      };
-  // If moving one value back throws, the other values are moved back nevertheless, and the case
-  // that was taken is finished.
-  std::exception_ptr thrown;
-  [[maybe_unused]] const auto put_aside =
-      [&]<std::size_t at>(std::integral_constant<std::size_t, at>, std::size_t except) noexcept {
-        auto& c = std::get<at>(cases);
-        using type = std::remove_cvref_t<decltype(c)>;
-        if constexpr (!is_otherwise<type> && !is_after<type>) {
-          if (at != except) keep_first(thrown, [&c] { c.put_aside(); });
-        }
-      };
-  // If preparing a case throws, the values of the cases before it are moved back.
-  struct returner {
-    decltype(put_aside)& aside;
-    bool armed = true;
-    ~returner() {
-      if (armed) (aside(std::integral_constant<std::size_t, I>{}, nobody), ...);
-    }
-  } back{put_aside};
-
-  (prepare(std::integral_constant<std::size_t, I>{}), ...);
-
-  chan_core* scratch[n > 0 ? n : 1];
-  const std::span<select_case* const> span(untyped, count);
-  std::size_t taken = 0;
-  if (default_at != nobody) {
-    taken = chan_select::look(span, scratch);
-    taken = taken == chan_select::none ? default_at : place[taken];
-  } else {
-    const std::int64_t deadline =
-        timeout_at != nobody ? deadline_after(delay_ns) : chan_select::no_deadline;
-    taken = chan_select::wait(span, scratch, deadline);
-    taken = taken == chan_select::none ? timeout_at : place[taken];
+// What a select takes if none of its channels is ready.
+class select_fallback {
+ public:
+  // Throws: std::logic_error if there is an otherwise already.
+  void add_otherwise(std::size_t at) {
+    if (otherwise_at_ != chan_select::none) throw_two_otherwise();
+    otherwise_at_ = at;
   }
-  back.armed = false;
-  [[maybe_unused]] const auto claim = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
-    auto& c = std::get<at>(cases);
-    using type = std::remove_cvref_t<decltype(c)>;
-    if constexpr (!is_otherwise<type> && !is_after<type>) {
-      if (at == taken) c.claim();
-    }
-  };
-  (claim(std::integral_constant<std::size_t, I>{}), ...);
-  (put_aside(std::integral_constant<std::size_t, I>{}, taken), ...);
+  // The shortest delay counts.
+  void add_after(std::size_t at, std::int64_t delay_ns) noexcept {
+    if (after_at_ != chan_select::none && delay_ns >= delay_ns_) return;
+    after_at_ = at;
+    delay_ns_ = delay_ns;
+  }
 
-  [[maybe_unused]] const auto finish =
-      [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
-        if (at != taken) return;
-        auto& c = std::get<at>(cases);
-        using type = std::remove_cvref_t<decltype(c)>;
-        if constexpr (is_otherwise<type> || is_after<type>) {
-          std::invoke(c.handler);
-        } else {
-          c.finish();
-        }
-      };
-  (finish(std::integral_constant<std::size_t, I>{}), ...);
-  if (thrown != nullptr) std::rethrow_exception(thrown);
-  return taken;
-}
+  // Takes a case. `places` has the index of each channel case among all cases. `scratch` is as
+  // chan_select wants it. Returns: the index among all cases.
+  std::size_t take(std::span<select_case* const> cases, const std::size_t* places,
+                   chan_core** scratch) const {
+    if (otherwise_at_ != chan_select::none) {
+      const std::size_t taken = chan_select::look(cases, scratch);
+      return taken == chan_select::none ? otherwise_at_ : places[taken];
+    }
+    const std::int64_t deadline =
+        after_at_ != chan_select::none ? deadline_after(delay_ns_) : chan_select::no_deadline;
+    const std::size_t taken = chan_select::wait(cases, scratch, deadline);
+    return taken == chan_select::none ? after_at_ : places[taken];
+  }
+
+ private:
+  std::size_t otherwise_at_ = chan_select::none;
+  std::size_t after_at_ = chan_select::none;
+  std::int64_t delay_ns_ = 0;
+};
+
+// One run of a select over typed cases: prepares them, takes one, moves the values of the others
+// back. If preparing a case throws, the values of the cases before it are moved back.
+template <class... Cases>
+class typed_select {
+ public:
+  explicit typed_select(std::tuple<Cases...>& cases) noexcept : cases_(cases) {}
+  typed_select(const typed_select&) = delete;
+  typed_select& operator=(const typed_select&) = delete;
+  ~typed_select() {
+    if (!is_over_) (void)put_aside_all_but(chan_select::none);
+  }
+
+  // Returns: the index of the case taken.
+  std::size_t run() {
+    // No members: the compiler would have to keep them in memory.
+    select_case* untyped[room] = {};
+    std::size_t places[room] = {};  // the index of each channel case among all cases
+    std::size_t count = 0;          // of channel cases
+    select_fallback fallback;
+    for_each([&]<class C>(C& c, std::size_t at) {
+      if constexpr (is_otherwise<C>) {
+        fallback.add_otherwise(at);
+      } else if constexpr (is_after<C>) {
+        fallback.add_after(at, c.delay_ns);
+      } else {
+        places[count] = at;
+        untyped[count] = c.prepare({untyped, count});
+        ++count;
+      }
+    });
+    chan_core* scratch[room];
+    const std::size_t taken = fallback.take({untyped, count}, places, scratch);
+    is_over_ = true;
+    for_each([taken]<class C>(C& c, std::size_t at) {
+      if constexpr (is_on_channel<C>) {
+        if (at == taken) c.claim();
+      }
+    });
+    const std::exception_ptr thrown = put_aside_all_but(taken);
+    for_each([taken](auto& c, std::size_t at) {
+      if (at == taken) finish(c);
+    });
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+    return taken;
+  }
+
+ private:
+  static constexpr std::size_t room = sizeof...(Cases) > 0 ? sizeof...(Cases) : 1;
+  template <class C>
+  static constexpr bool is_on_channel = !is_otherwise<C> && !is_after<C>;
+
+  // Calls f(case, index) for each case.
+  template <class F>
+  void for_each(F f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f(std::get<I>(cases_), I), ...);
+    }(std::index_sequence_for<Cases...>{});
+  }
+  // If moving one value back throws, the other values are moved back nevertheless, and the case
+  // that was taken is finished. Returns: the first exception, or null.
+  std::exception_ptr put_aside_all_but(std::size_t taken) noexcept {
+    std::exception_ptr thrown;
+    for_each([&thrown, taken]<class C>(C& c, std::size_t at) {
+      if constexpr (is_on_channel<C>) {
+        if (at != taken) keep_first(thrown, [&c] { c.put_aside(); });
+      }
+    });
+    return thrown;
+  }
+  template <class C>
+  static void finish(C& c) {
+    if constexpr (is_on_channel<C>) {
+      c.finish();
+    } else {
+      std::invoke(c.handler);
+    }
+  }
+
+  std::tuple<Cases...>& cases_;
+  bool is_over_ = false;
+};
 
 }  // namespace detail
 
@@ -419,7 +445,7 @@ std::size_t select_among(Tuple& cases, std::index_sequence<I...>) {
 template <class... Cases>
 std::size_t select(Cases&&... cases) {
   auto all = std::make_tuple(detail::as_case(std::forward<Cases>(cases))...);
-  return detail::select_among(all, std::index_sequence_for<Cases...>{});
+  return detail::typed_select(all).run();
 }
 
 // A select whose cases are known only at run time.
@@ -433,17 +459,15 @@ class selector {
     auto owned = detail::as_case(std::forward<Case>(c));
     using type = decltype(owned);
     const std::size_t index = cases_.size();
-    if constexpr (detail::is_otherwise<type>) {
-      if (default_at_) detail::throw_two_otherwise();
-      cases_.push_back(std::make_unique<handled<type>>(std::move(owned)));
-      default_at_ = index;
-    } else if constexpr (detail::is_after<type>) {
-      const std::int64_t delay_ns = owned.delay_ns;
-      cases_.push_back(std::make_unique<handled<type>>(std::move(owned)));
-      if (!timeout_at_ || delay_ns < delay_ns_) {
-        timeout_at_ = index;
-        delay_ns_ = delay_ns;
+    if constexpr (detail::is_otherwise<type> || detail::is_after<type>) {
+      detail::select_fallback fallback = fallback_;
+      if constexpr (detail::is_otherwise<type>) {
+        fallback.add_otherwise(index);
+      } else {
+        fallback.add_after(index, owned.delay_ns);
       }
+      cases_.push_back(std::make_unique<handled<type>>(std::move(owned)));
+      fallback_ = fallback;  // not earlier: the lines above may throw
     } else {
       cases_.push_back(std::make_unique<on_channel<type>>(std::move(owned)));
     }
@@ -466,16 +490,7 @@ class selector {
       }
     }
     scratch_.resize(untyped_.size());
-    std::size_t taken = 0;
-    if (default_at_) {
-      taken = detail::chan_select::look(untyped_, scratch_.data());
-      taken = taken == detail::chan_select::none ? *default_at_ : places_[taken];
-    } else {
-      const std::int64_t deadline =
-          timeout_at_ ? detail::deadline_after(delay_ns_) : detail::chan_select::no_deadline;
-      taken = detail::chan_select::wait(untyped_, scratch_.data(), deadline);
-      taken = taken == detail::chan_select::none ? *timeout_at_ : places_[taken];
-    }
+    const std::size_t taken = fallback_.take(untyped_, places_.data(), scratch_.data());
     cases_[taken]->claim();
     back.except = taken;
     const std::exception_ptr thrown = back.now();
@@ -527,9 +542,7 @@ class selector {
   };
 
   std::vector<std::unique_ptr<detail::any_case>> cases_;
-  std::optional<std::size_t> default_at_;
-  std::optional<std::size_t> timeout_at_;
-  std::int64_t delay_ns_ = 0;
+  detail::select_fallback fallback_;
   std::vector<detail::select_case*> untyped_;
   std::vector<std::size_t> places_;
   std::vector<detail::chan_core*> scratch_;
