@@ -116,7 +116,8 @@ class timer {
   receiver<clock::time_point> c() const { return receiver<clock::time_point>(ref_.channel()); }
 
   // Stops the timer. Returns: true if the timer was running, or had fired and its value had not
-  // been received.
+  // been received. As in Go the result of stop() and reset() may be ignored: either way the timer
+  // is stopped or runs anew, and no stale value is left in its channel.
   bool stop() { return ref_.stop(); }
   // Like stop(), and starts the timer anew.
   template <class Rep, class Period>
