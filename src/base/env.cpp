@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 namespace weft::base {
 
@@ -214,15 +215,10 @@ class parser {
 
     if (key == "guard") {
       guard(item, value);
-    } else if (key == "schedtrace") {
-      const auto n = whole_number(value);
-      if (n && *n <= static_cast<std::uint64_t>(period_max / 1ms)) {
-        result_.sched_trace = std::chrono::milliseconds{static_cast<std::int64_t>(*n)};
-      } else {
-        bad("WEFT_DEBUG", item, "is not a number of milliseconds up to an hour; item ignored");
+    } else if (key == "schedtrace" || key == "scheddetail") {
+      if (!std::exchange(told_of_idle_key_, true)) {
+        bad("WEFT_DEBUG", item, "is ignored: schedtrace and scheddetail do nothing yet");
       }
-    } else if (key == "scheddetail") {
-      set_flag(item, value, result_.sched_detail);
     } else if (key == "asyncpreemptoff") {
       set_flag(item, value, result_.async_preempt_off);
     } else if (key == "preemptsignal") {
@@ -290,6 +286,7 @@ class parser {
 
   warn_sink sink_;
   settings result_;
+  bool told_of_idle_key_ = false;  // of schedtrace or scheddetail
 };
 
 std::string_view variable(const char* name) noexcept {

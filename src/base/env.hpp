@@ -2,7 +2,8 @@
 //
 //   WEFT_MAXPROCS  how many processors; a positive number
 //   WEFT_STACK     default reserve of a goroutine's stack: bytes, or a number with k, m or g
-//   WEFT_DEBUG     comma-separated key=value, see `settings`
+//   WEFT_DEBUG     comma-separated key=value, see `settings`; schedtrace and scheddetail are known
+//                  keys, but do nothing yet
 //
 // A program must not fail because of a typing error in its environment. A value that makes no sense
 // is reported in one line on stderr, and the default is used.
@@ -29,8 +30,6 @@ struct settings {
   std::size_t stack_bytes = 0;  // 0: not set; else between stack_bytes_min and stack_bytes_max
 
   guard_setting guard = guard_setting::automatic;  // guard=madvise|mprotect|none
-  std::chrono::milliseconds sched_trace{0};        // schedtrace=1000; 0: off
-  bool sched_detail = false;                       // scheddetail=1
   bool async_preempt_off = false;                  // asyncpreemptoff=1
   int preempt_signal = 0;                          // preemptsignal=23; 0: the runtime chooses
   std::chrono::nanoseconds slice{std::chrono::milliseconds{10}};  // slice=10ms
@@ -45,7 +44,7 @@ inline constexpr std::size_t stack_bytes_min = std::size_t{16} << 10;
 inline constexpr std::size_t stack_bytes_max = std::size_t{1} << 30;
 
 // Receives the complaints about values that make no sense: one call per bad item, with one line
-// without its line end.
+// without its line end. All items that do nothing yet cause one call.
 struct warn_sink {
   void (*line)(void* context, std::string_view message) noexcept;
   void* context;

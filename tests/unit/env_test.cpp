@@ -111,12 +111,10 @@ TEST(env, stack_sizes_out_of_bounds_become_the_bound) {
 
 TEST(env, debug_knows_every_key) {
   const parsed p = parse("", "",
-                         "guard=mprotect,schedtrace=1000,scheddetail=1,asyncpreemptoff=1,"
-                         "preemptsignal=23,slice=5ms,stall=200us,iouring=0,seed=42");
+                         "guard=mprotect,asyncpreemptoff=1,preemptsignal=23,slice=5ms,stall=200us,"
+                         "iouring=0,seed=42");
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(p.values.guard, guard_setting::mprotect);
-  EXPECT_EQ(p.values.sched_trace, 1000ms);
-  EXPECT_TRUE(p.values.sched_detail);
   EXPECT_TRUE(p.values.async_preempt_off);
   EXPECT_EQ(p.values.preempt_signal, 23);
   EXPECT_EQ(p.values.slice, 5ms);
@@ -127,12 +125,19 @@ TEST(env, debug_knows_every_key) {
 
 TEST(env, debug_forgives_blanks_and_stray_commas_and_takes_the_last_of_two) {
   const parsed p =
-      parse("", "", " ,guard = madvise,, scheddetail , seed=1,seed=0xFFffffffFFFFFFFF,");
+      parse("", "", " ,guard = madvise,, asyncpreemptoff , seed=1,seed=0xFFffffffFFFFFFFF,");
   EXPECT_TRUE(p.warnings.empty());
   EXPECT_EQ(p.values.guard, guard_setting::madvise);
-  EXPECT_TRUE(p.values.sched_detail);
+  EXPECT_TRUE(p.values.async_preempt_off);
   EXPECT_EQ(p.values.seed, ~std::uint64_t{0});
-  EXPECT_FALSE(parse("", "", "scheddetail=1,scheddetail=0").values.sched_detail);
+  EXPECT_FALSE(parse("", "", "asyncpreemptoff=1,asyncpreemptoff=0").values.async_preempt_off);
+}
+
+// A user who sets what Go has must learn that it is not there yet, in one line.
+TEST(env, what_does_nothing_yet_is_told_once) {
+  const parsed p = parse("", "", "schedtrace=1000,scheddetail=1,schedtrace=500,seed=1");
+  expect_one_warning(p, {"WEFT_DEBUG", "schedtrace=1000", "nothing yet"});
+  EXPECT_EQ(p.values.seed, 1u);
 }
 
 TEST(env, debug_durations_have_units_and_count_milliseconds_without) {
@@ -146,9 +151,6 @@ TEST(env, debug_durations_have_units_and_count_milliseconds_without) {
 TEST(env, each_bad_debug_item_is_reported_once_and_leaves_its_default) {
   for (const char* bad : {"guard=on",
                           "guard",
-                          "schedtrace=x",
-                          "schedtrace=-1",
-                          "scheddetail=2",
                           "asyncpreemptoff=yes",
                           "preemptsignal=9",
                           "preemptsignal=19",
