@@ -90,25 +90,6 @@ const std::error_category& error_category() noexcept {
 }
 
 namespace detail {
-namespace {
-
-// Holds a spin lock inside the runtime.
-class locked {
- public:
-  explicit locked(base::brief_lock& l) noexcept : lock_(l) { lock_.lock(); }
-  locked(const locked&) = delete;
-  locked& operator=(const locked&) = delete;
-  ~locked() {
-    lock_.unlock();
-    in_.leave();
-  }
-
- private:
-  sched::inside in_;
-  base::brief_lock& lock_;
-};
-
-}  // namespace
 
 // A node in the list of its ancestor.
 struct context_child : context_watcher {
@@ -171,7 +152,7 @@ class context_core final : public wait_ender {
   // Adds a watcher. Returns: false if this node is closed already; if the watcher is a child, also
   // if this node is marked.
   bool add(context_watcher& w) noexcept {
-    const locked hold(lock_);
+    const sched::locked_inside hold(lock_);
     return link(w);
   }
   // add() for a caller that is inside the runtime.
@@ -181,7 +162,7 @@ class context_core final : public wait_ender {
   }
   // Returns: false if `w` was not in the list any more.
   bool remove(context_watcher& w) noexcept {
-    const locked hold(lock_);
+    const sched::locked_inside hold(lock_);
     return unlink(w);
   }
   // If the lock is free, these two need no stack frame.
@@ -197,7 +178,7 @@ class context_core final : public wait_ender {
     lock_.unlock();
   }
   // Waits for a cancel that is firing an interruption.
-  void settle() noexcept { const locked hold(lock_); }
+  void settle() noexcept { const sched::locked_inside hold(lock_); }
 
   bool ended() const noexcept { return done_->is_closed_now(); }  // [N3]
   // error() and cause() require: the node has ended.
@@ -426,7 +407,7 @@ struct context_core::operation : stopping_cancel {
 bool context_core::mark(errc why, const std::exception_ptr& cause) {
   std::exception_ptr mine = cause;
   observe(touch::release, this);
-  const locked hold(lock_);
+  const sched::locked_inside hold(lock_);
   if (is_marked()) return false;
   std::swap(cause_, mine);  // no exception object is freed under the lock
   err_ = why;
@@ -470,7 +451,7 @@ void context_core::await_end() {
 }
 
 bool context_core::take_child(context_core*& child) {
-  const locked hold(lock_);
+  const sched::locked_inside hold(lock_);
   if (children_ == nullptr) return false;
   child = static_cast<context_child*>(children_)->core;
   unlink(*children_);
@@ -576,7 +557,7 @@ void context_core::close(operation& all) noexcept {
   for (bool more = true; more;) {
     goroutine* interrupted = nullptr;
     {
-      const locked hold(lock_);
+      const sched::locked_inside hold(lock_);
       is_closed_ = true;
       if (!timer) std::swap(timer, timer_);
       context_watcher* const w = watchers_;
@@ -594,7 +575,7 @@ void context_core::close(operation& all) noexcept {
 }
 
 std::optional<std::stop_source> context_core::stop_source() noexcept {
-  const locked hold(lock_);
+  const sched::locked_inside hold(lock_);
   return stop_;
 }
 
@@ -665,7 +646,7 @@ bool context_core::is_heard_at_exit(int depth) noexcept {
 
 std::stop_token context_core::stop_token() {
   std::stop_source fresh;
-  const locked hold(lock_);
+  const sched::locked_inside hold(lock_);
   if (!stop_) {
     // If the node is marked, its cancel may have passed the tokens already. `fresh` has no callback
     // yet.
@@ -695,7 +676,7 @@ void context_core::start_timer() {
   timer_ref timer = timer_ref::make(deadline_ns_ - clock_now_ns(), std::make_unique<expire>(this));
   bool late = false;
   {
-    const locked hold(lock_);
+    const sched::locked_inside hold(lock_);
     late = is_closed_;
     if (!late) std::swap(timer, timer_);
   }

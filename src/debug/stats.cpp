@@ -29,12 +29,9 @@ scheduler_stats stats() {
   std::uint64_t machines = 0;
   std::uint64_t spare = 0;
   {
-    sched::inside in;  // nobody is paused with this lock
-    s.lock.lock();
+    const sched::locked_inside hold(s.lock);
     machines = s.machines;
     spare = s.spare.size();
-    s.lock.unlock();
-    in.leave();
   }
   std::vector<stat> all{
       {"goroutines", num_goroutine()},

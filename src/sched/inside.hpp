@@ -27,4 +27,21 @@ class inside {
   machine* m_;  // null on a plain thread
 };
 
+// Holds a lock inside the runtime, where nobody is paused with it.
+template <class Lock>
+class locked_inside {
+ public:
+  explicit locked_inside(Lock& l) noexcept : lock_(l) { lock_.lock(); }
+  locked_inside(const locked_inside&) = delete;
+  locked_inside& operator=(const locked_inside&) = delete;
+  ~locked_inside() {
+    lock_.unlock();
+    in_.leave();
+  }
+
+ private:
+  inside in_;
+  Lock& lock_;
+};
+
 }  // namespace weft::sched

@@ -66,7 +66,6 @@
 #include <weft/detail/task.hpp>
 
 #include <atomic>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 
@@ -305,16 +304,14 @@ class timer_core final : public sched::timer, public chan_owner {
     const std::int64_t when = starts ? deadline_after(delay_ns) : 0;
     bool was_armed = false;
     bool had_value = false;
-    sched::inside in;
     {
-      const std::lock_guard hold(lock_);
+      const sched::locked_inside hold(lock_);
       was_armed = sched::timer_heap::disarm(*this);
       had_value = channel_ != nullptr && channel_->take_back_inside();
       period_ns = period;
       exits_ = process_exits() && sched::runs_at_exit();
       if (starts) sched::arm_timer(*this, when);
     }
-    in.leave();
     if (starts && is_plain_thread()) sched::keep_time();  // everybody may be asleep
     if (was_armed && calls) release();
     return was_armed || had_value;

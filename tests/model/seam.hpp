@@ -68,6 +68,7 @@ struct basic_seam {
   using waiter = parking_lot::record*;
   static constexpr std::uint32_t first_bias = 1000;  // never, in so small a world
 
+  // For what a test does inside the runtime; the cores enter by `inside`.
   class section {
    public:
     section() { enter(); }

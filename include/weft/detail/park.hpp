@@ -100,14 +100,6 @@ WEFT_API void ready_inside(goroutine* g) noexcept;
 WEFT_API void enter_runtime();
 WEFT_API void leave_runtime() noexcept;
 
-class runtime_section {
- public:
-  runtime_section() { enter_runtime(); }
-  runtime_section(const runtime_section&) = delete;
-  runtime_section& operator=(const runtime_section&) = delete;
-  ~runtime_section() { leave_runtime(); }
-};
-
 // Memory for small shared states, from the processor's own cache; outside the runtime only.
 inline constexpr std::size_t block_bytes = 128;
 WEFT_API void* allocate_block();
@@ -164,10 +156,9 @@ struct seam {
   template <class T>
   using atomic = std::atomic<T>;
   using waiter = goroutine*;
-  using section = runtime_section;
   static constexpr std::uint32_t first_bias = 1000;  // uses before a machine may get the bias
 
-  // A section that its user leaves explicitly, because parking leaves the runtime, too.
+  // Enters the runtime. The user leaves it explicitly, because parking leaves the runtime, too.
   class inside {
    public:
     inside() { enter_runtime(); }

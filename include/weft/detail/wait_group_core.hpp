@@ -155,14 +155,12 @@ class wait_group_core {
 
   // Called by the done that has to release the waiters (I1).
   void release() noexcept {
-    node* released = nullptr;
-    {
-      const typename Seam::section inside;
-      lock_while([](std::uint64_t) { return true; });
-      released = waiters_;
-      waiters_ = nullptr;
-      word_.fetch_and(~(locked | waited), std::memory_order_release);  // [D2] I2
-    }
+    typename Seam::inside in;
+    lock_while([](std::uint64_t) { return true; });
+    node* released = waiters_;
+    waiters_ = nullptr;
+    word_.fetch_and(~(locked | waited), std::memory_order_release);  // [D2] I2
+    in.leave();
     while (released != nullptr) {
       node* const n = released;
       released = n->next;  // n is gone once its owner runs
