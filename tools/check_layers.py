@@ -35,7 +35,7 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # The layer of each public header, by its path below include/weft/.
 PUBLIC = {
-    "base": "detail/config.hpp",
+    "base": "detail/config.hpp detail/linked_list.hpp",
     "sched": "go.hpp go_options.hpp detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
     " detail/nanoseconds.hpp detail/patience.hpp detail/task.hpp",
     "chan": "chan.hpp select.hpp detail/chan_core.hpp detail/context_watcher.hpp detail/select_core.hpp",

@@ -479,7 +479,7 @@ bool chan_core::take_back_inside() noexcept {
 bool chan_core::is_received_from_inside() noexcept {
   bool found = false;
   lock();
-  for (const chan_waiter* w = receivers_.head; w != nullptr; w = w->next) {
+  for (const chan_waiter* w = receivers_.front(); w != nullptr; w = chan_queue::after(w)) {
     found = found || w->who->how != sched::mode::stopped;
   }
   unlock();
@@ -495,23 +495,16 @@ bool chan_core::close() {
     return false;
   }
   flags_.store(flags() | is_closed, std::memory_order_release);  // [N3]
-  // At least one queue is empty. The waiters are linked through `next` until they are readied.
-  chan_waiter* list = nullptr;
-  chan_waiter** end = &list;
+  chan_queue woken;  // of waiters that are no longer queued
   for (const side s : {side::receivers, side::senders}) {
     while (chan_waiter* const w = take_locked(s)) {
       w->done = false;
-      w->next = nullptr;
-      *end = w;
-      end = &w->next;
+      woken.push_back(w);
     }
   }
   unlock();
-  while (list != nullptr) {
-    const chan_waiter* const w = list;
-    list = w->next;  // w is gone once its owner runs
-    ready_inside(w->who);
-  }
+  // A waiter is gone once its owner runs.
+  while (const chan_waiter* const w = woken.pop_front()) ready_inside(w->who);
   if (m != nullptr) sched::leave(m);
   return true;
 }

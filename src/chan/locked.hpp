@@ -44,34 +44,23 @@ template <bool one_word>
 }
 
 [[gnu::always_inline]] inline void chan_core::push_locked(side s, chan_waiter* w) noexcept {
-  chan_queue& q = queue(s);
-  w->next = nullptr;
-  w->previous = q.tail;
+  queue(s).push_back(w);
   w->queued = true;
-  (q.tail != nullptr ? q.tail->next : q.head) = w;
-  q.tail = w;
   set_flag(flag_of(s));
 }
 
 [[gnu::always_inline]] inline void chan_core::remove_locked(side s, chan_waiter* w) noexcept {
   chan_queue& q = queue(s);
-  (w->previous != nullptr ? w->previous->next : q.head) = w->next;
-  (w->next != nullptr ? w->next->previous : q.tail) = w->previous;
+  q.remove(w);
   w->queued = false;
-  if (q.head == nullptr) clear_flag(flag_of(s));
+  if (q.empty()) clear_flag(flag_of(s));
 }
 
 // Takes out the first waiter, passing over waiters of selects that another thread has claimed.
 [[gnu::always_inline]] inline chan_waiter* chan_core::take_locked(side s) noexcept {
   chan_queue& q = queue(s);
-  while (chan_waiter* const w = q.head) {
-    q.head = w->next;
-    if (w->next != nullptr) {
-      w->next->previous = nullptr;
-    } else {
-      q.tail = nullptr;
-      clear_flag(flag_of(s));
-    }
+  while (chan_waiter* const w = q.pop_front()) {
+    if (q.empty()) clear_flag(flag_of(s));
     w->queued = false;
     // In a select the claim decides. If it fails, another thread was first; the owner finds the
     // waiter gone from the queue.

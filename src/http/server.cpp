@@ -16,6 +16,7 @@
 #include "http/connection.hpp"
 #include "http/socket_stream.hpp"
 
+#include <weft/detail/linked_list.hpp>
 #include <weft/go.hpp>
 #include <weft/sync.hpp>
 
@@ -82,24 +83,21 @@ class server : public std::enable_shared_from_this<server> {
   struct member {
     member(server& of, net::conn c) : owner(of), stream(std::move(c)), core(stream, of.service_) {
       const std::lock_guard hold(owner.lock_);
-      next = owner.members_;
-      if (next != nullptr) next->previous = this;
-      owner.members_ = this;
+      owner.members_.push_front(this);
     }
     member(const member&) = delete;
     member& operator=(const member&) = delete;
     ~member() {
       const std::lock_guard hold(owner.lock_);
-      (previous != nullptr ? previous->next : owner.members_) = next;
-      if (next != nullptr) next->previous = previous;
+      owner.members_.remove(this);
     }
 
     server& owner;
     socket_stream stream;
     connection core;
-    member* next = nullptr;      // guarded by owner.lock_
-    member* previous = nullptr;  // the same
+    weft::detail::list_link<member> link;  // guarded by owner.lock_
   };
+  using member_list = weft::detail::linked_list<member, &member::link>;
 
   static std::ptrdiff_t seats(std::size_t n) {
     return static_cast<std::ptrdiff_t>(
@@ -148,7 +146,7 @@ class server : public std::enable_shared_from_this<server> {
   void change(service::phase p) {
     service_.now.store(p, std::memory_order_seq_cst);  // [HT1] in connection.cpp
     const std::lock_guard hold(lock_);
-    for (member* m = members_; m != nullptr; m = m->next) m->core.notice();
+    for (member* m = members_.front(); m != nullptr; m = member_list::after(m)) m->core.notice();
   }
 
   service& service_;
@@ -156,7 +154,7 @@ class server : public std::enable_shared_from_this<server> {
   counting_semaphore<> seats_;
   wait_group running_;
   mutex lock_;
-  member* members_ = nullptr;  // guarded by lock_
+  member_list members_;  // guarded by lock_
 };
 
 std::error_code serve_with(net::listener& l, service& s, const context& ctx) {

@@ -8,11 +8,12 @@
 
 #include "arch/context.hpp"
 #include "sched/goroutine.hpp"
-#include "sched/linked_list.hpp"
 #include "sched/owned.hpp"
 #include "sched/parker.hpp"
 #include "sched/processor.hpp"
 #include "sched/seat.hpp"
+
+#include <weft/detail/linked_list.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -69,7 +70,7 @@ struct alignas(64) machine {
   owned_pointer<goroutine> granted;    // and the goroutine to run, which waits for it
   bool has_to_yield = false;           // with the grant: yields at its next call (order.cpp)
   // In the list of spare machines, or of free records. Guarded by the scheduler's lock.
-  list_link<machine> spare_link;
+  detail::list_link<machine> spare_link;
   bool is_spare = false;                      // guarded by the scheduler's lock
   bool is_live = false;                       // guarded by the scheduler's lock
   std::atomic<std::uint64_t> naps{0};         // how often it has woken; written by the machine

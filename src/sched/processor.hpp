@@ -8,12 +8,13 @@
 #include "base/random.hpp"
 #include "sched/blocks.hpp"
 #include "sched/lane.hpp"
-#include "sched/linked_list.hpp"
 #include "sched/owned.hpp"
 #include "sched/records.hpp"
 #include "sched/run_queue.hpp"
 #include "sched/timers.hpp"
 #include "stack/cache.hpp"
+
+#include <weft/detail/linked_list.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -102,7 +103,7 @@ struct alignas(64) processor {
   std::int64_t lent_ns = 0;  // since when it is lent; written under the scheduler's lock
   // In the list of idle processors, or of those that wait for a thread. Guarded by the scheduler's
   // lock.
-  list_link<processor> idle_link;
+  detail::list_link<processor> idle_link;
   enum class idleness : std::uint8_t { busy, listening, dozing, numb };
   idleness idle = idleness::busy;   // guarded by the scheduler's lock
   std::int64_t dozes_until_ns = 0;  // guarded by the scheduler's lock

@@ -53,11 +53,12 @@
 #include "base/lock.hpp"
 #include "sched/global_queue.hpp"
 #include "sched/idle_state.hpp"
-#include "sched/linked_list.hpp"
 #include "sched/machine.hpp"
 #include "sched/processor.hpp"
 #include "sched/records.hpp"
 #include "sched/tls.hpp"
+
+#include <weft/detail/linked_list.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -66,8 +67,8 @@ namespace weft::sched {
 
 inline constexpr std::uint32_t machines_max = 10'000;
 
-using idle_processor_list = linked_list<processor, &processor::idle_link>;
-using machine_list = linked_list<machine, &machine::spare_link>;
+using idle_processor_list = detail::counted_list<processor, &processor::idle_link>;
+using machine_list = detail::counted_list<machine, &machine::spare_link>;
 
 struct scheduler {
   global_queue global;

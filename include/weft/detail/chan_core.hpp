@@ -56,6 +56,7 @@
 
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_watcher.hpp>
+#include <weft/detail/linked_list.hpp>
 #include <weft/detail/park.hpp>
 
 #include <atomic>
@@ -91,8 +92,7 @@ struct wait_set {
 
 // One goroutine's or thread's place in the queue of one channel.
 struct chan_waiter {
-  chan_waiter* next = nullptr;      // guarded by the channel's lock
-  chan_waiter* previous = nullptr;  // guarded by the channel's lock
+  list_link<chan_waiter> link;  // guarded by the channel's lock
   goroutine* who = nullptr;
   void* element = nullptr;  // what it sends, or where to put what it receives
   wait_set* set = nullptr;  // null: the waiter waits for this channel alone
@@ -118,10 +118,7 @@ struct context_end : chan_waiter, context_watcher {
   }
 };
 
-struct chan_queue {
-  chan_waiter* head = nullptr;
-  chan_waiter* tail = nullptr;
-};
+using chan_queue = linked_list<chan_waiter, &chan_waiter::link>;
 
 // A value in its box. The base links boxes that were put back.
 struct chan_box_base {

@@ -15,7 +15,8 @@ struct context_watcher {
   explicit context_watcher(kind k) noexcept : what(k) {}
 
   const kind what;
-  // Both are guarded by the lock of the node that is watched.
+  // Both are guarded by the lock of the node that is watched. They form no linked_list, because a
+  // wait with a context links and unlinks its watcher each time, and here needs no list for that.
   context_watcher** at = nullptr;  // the pointer that leads here; null: in no list
   context_watcher* next;           // in the list, or in the list of a cancel
 };

@@ -13,6 +13,7 @@
 //       (patience.hpp) takes itself out.
 #pragma once
 
+#include <weft/detail/linked_list.hpp>
 #include <weft/detail/park.hpp>
 #include <weft/detail/patience.hpp>
 
@@ -24,8 +25,7 @@ namespace weft::detail {
 
 template <class Seam>
 struct basic_waiter {
-  basic_waiter* next = nullptr;      // guarded by the queue's owner; once taken out, by the taker
-  basic_waiter* previous = nullptr;  // guarded by the queue's owner
+  list_link<basic_waiter> link;  // guarded by the queue's owner; once taken out, by the taker
   typename Seam::waiter who{};
   void* primitive = nullptr;  // for give_up
   std::int64_t since_ns = 0;
@@ -42,64 +42,46 @@ class basic_wait_queue {
   basic_wait_queue(const basic_wait_queue&) = delete;
   basic_wait_queue& operator=(const basic_wait_queue&) = delete;
 
-  bool empty() const noexcept { return head_ == nullptr; }
-  waiter* head() const noexcept { return head_; }
+  bool empty() const noexcept { return list_.empty(); }
 
   void push_back(waiter& w) noexcept {
-    w.next = nullptr;
-    w.previous = tail_;
+    list_.push_back(&w);
     w.queued = true;
-    (tail_ != nullptr ? tail_->next : head_) = &w;
-    tail_ = &w;
   }
   void push_front(waiter& w) noexcept {
-    w.next = head_;
-    w.previous = nullptr;
+    list_.push_front(&w);
     w.queued = true;
-    (head_ != nullptr ? head_->previous : tail_) = &w;
-    head_ = &w;
   }
   void remove(waiter& w) noexcept {
-    (w.previous != nullptr ? w.previous->next : head_) = w.next;
-    (w.next != nullptr ? w.next->previous : tail_) = w.previous;
+    list_.remove(&w);
     w.queued = false;
   }
   // Returns: the first waiter, or null if there is none.
   waiter* pop_front() noexcept {
-    waiter* const w = head_;
-    if (w != nullptr) remove(*w);
+    waiter* const w = list_.pop_front();
+    if (w != nullptr) w->queued = false;
     return w;
   }
 
  private:
-  waiter* head_ = nullptr;
-  waiter* tail_ = nullptr;
+  linked_list<waiter, &waiter::link> list_;
 };
 
-// Waiters that were taken out together, linked by `next`, to be readied in their order.
+// Waiters that were taken out together, to be readied in their order.
 template <class Seam>
 class basic_wait_chain {
  public:
   using waiter = basic_waiter<Seam>;
 
-  void add(waiter& w) noexcept {
-    w.next = nullptr;
-    *end_ = &w;
-    end_ = &w.next;
-  }
+  void add(waiter& w) noexcept { list_.push_back(&w); }
   // Readies the waiters in their order. Inside the runtime.
   void ready_all() noexcept {
-    while (first_ != nullptr) {
-      waiter* const w = first_;
-      first_ = w->next;  // w is gone once its owner runs
-      Seam::ready_inside(w->who);
-    }
-    end_ = &first_;
+    // A waiter is gone once its owner runs.
+    while (waiter* const w = list_.pop_front()) Seam::ready_inside(w->who);
   }
 
  private:
-  waiter* first_ = nullptr;
-  waiter** end_ = &first_;
+  linked_list<waiter, &waiter::link> list_;
 };
 
 // Waits until `bit` is clear in `word`, and sets it, acquiring. Returns: the word, with the bit.
