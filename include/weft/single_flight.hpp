@@ -1,11 +1,25 @@
 // weft/single_flight.hpp: many goroutines want the same result, and one of them computes it. A part
 // of weft/sync.hpp.
+//
+// A call that is under way is a flight. Those who want its result are its passengers.
+//
+//   run(key, f)       the first passenger calls f; the others wait
+//   run(ctx, key, f)  f has a goroutine of its own, because the first passenger may give up as well
+//                     as any other; all wait, and the last one to give up abandons the flight
+//
+// Invariants:
+//   I1  A flight in the table has at least one passenger, and has not landed.
+//   I2  A flight that has left the table gets no more passengers.
 #pragma once
 
+#include <weft/context.hpp>
 #include <weft/detail/config.hpp>
+#include <weft/detail/context_wait.hpp>
 #include <weft/detail/future_state.hpp>
 #include <weft/detail/one_shot.hpp>
+#include <weft/go.hpp>
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <future>
@@ -13,13 +27,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace weft {
 
 // run(key, f) calls f, unless a call for the same key is under way. In that case run() waits for
-// that call, and returns or throws what the call does. Requires: copying, comparing and destroying
-// a K does not call into weft; comparing two K throws nothing.
+// that call, and returns or throws what the call does. Nothing is kept: the next run calls its
+// function again. Requires: copying, comparing and destroying a K does not call into weft;
+// comparing two K throws nothing.
 template <class K, class V>
 class single_flight {
  public:
@@ -33,85 +50,156 @@ class single_flight {
   template <class F>
   std::pair<V, bool> run(const K& key, F&& f) {
     detail::observe(detail::touch::arrive, this);
-    std::shared_ptr<flight> mine;
-    std::shared_ptr<flight> theirs;
-    {
-      // While the lock is held, only K's own functions could call into weft, and they must not. So
-      // the goroutine is still on the same thread when it unlocks.
-      const std::lock_guard hold(mutex_);
-      std::shared_ptr<flight>& slot = flights_[key];
-      if (slot != nullptr) {
-        theirs = slot;
-        theirs->shared = true;
-      } else {
-        mine = slot = std::make_shared<flight>();
-      }
+    const auto [joined, is_first] = table_->board(key);
+    if (is_first) {
+      fly(*table_, key, joined, f);
+    } else {
+      joined->landed.wait(detail::wait_reason::future);
     }
-    if (theirs != nullptr) {
-      theirs->landed.wait(detail::wait_reason::future);
-      detail::observe(detail::touch::acquire, theirs.get());
-      if (theirs->thrown != nullptr) std::rethrow_exception(theirs->thrown);
-      return {*theirs->value, true};
+    return result_of(*joined, is_first);
+  }
+
+  // Like run(key, f), until the context ends. f is moved or copied into a goroutine of its own, so
+  // a caller that gives up takes the result from no other. f may take a context, which has the
+  // values of the first caller's. That context ends when the last caller that waited has given up:
+  // then nobody wants the result, and the next run calls its function, even if f goes on. Returns:
+  // the context's error if the context ended first. Throws: also std::system_error if no goroutine
+  // can be made.
+  template <class F>
+  [[nodiscard]] expected<std::pair<V, bool>> run(const context& ctx, const K& key, F&& f) {
+    if (const std::error_code ended = ctx.err()) return std::unexpected(ended);
+    detail::observe(detail::touch::arrive, this);
+    const auto [joined, is_first] = table_->board(key);
+    if (is_first) start(ctx, key, joined, std::forward<F>(f));
+    const std::error_code ended = detail::wait_with(ctx, [&](detail::patience limit) {
+      return joined->landed.wait_until(detail::wait_reason::future, limit);
+    });
+    if (ended) {
+      if (table_->leave(key, joined)) joined->wanted->cancel();
+      return std::unexpected(ended);
     }
-    struct lander {
-      single_flight* self;
-      const K& key;
-      std::shared_ptr<flight> flight_;
-      ~lander() {  // runs also if f ends the goroutine by exit()
-        if (!flight_->value && flight_->thrown == nullptr) {
-          flight_->thrown = detail::make_broken_promise();
-        }
-        self->erase(key, flight_);
-        detail::observe(detail::touch::release, flight_.get());
-        flight_->landed.set();
-      }
-    };
-    {
-      const lander last{this, key, mine};
-      using call_type = std::remove_reference_t<F>;
-      struct call {
-        call_type* f;
-        flight* into;
-      } c{std::addressof(f), mine.get()};
-      detail::call_capturing(
-          [](void* argument) {
-            auto* const self = static_cast<call*>(argument);
-            self->into->value.emplace(std::invoke(*self->f));
-          },
-          &c, mine->thrown);
-    }
-    if (mine->thrown != nullptr) std::rethrow_exception(mine->thrown);
-    bool shared = false;
-    {
-      const std::lock_guard hold(mutex_);
-      shared = mine->shared;
-    }
-    return {*mine->value, shared};
+    return result_of(*joined, is_first);
   }
 
   // Makes the next run of `key` call its function, even if a call is under way.
   void forget(const K& key) {
     detail::observe(detail::touch::arrive, this);
-    const std::lock_guard hold(mutex_);
-    flights_.erase(key);
+    const std::lock_guard hold(table_->lock);
+    table_->flights.erase(key);
   }
 
  private:
   struct flight {
     detail::one_shot<detail::seam> landed;
-    std::optional<V> value;     // written by the goroutine that calls f; read after `landed`
+    std::optional<V> value;     // written by the goroutine that calls; others read it after landing
     std::exception_ptr thrown;  // like value
-    bool shared = false;        // guarded by mutex_
+    // The context of f, if f has a goroutine of its own. Written before the first passenger waits.
+    std::optional<cancellable> wanted;
+    std::size_t passengers = 1;  // guarded by the table's lock
+    bool shared = false;         // guarded by the table's lock
+  };
+  using flight_ptr = std::shared_ptr<flight>;
+
+  // Shared with the goroutines of flights, which may go on when the single_flight is gone.
+  struct table {
+    // While the lock is held, only K's own functions could call into weft, and they must not. So
+    // the goroutine is still on the same thread when it unlocks.
+    std::mutex lock;
+    std::map<K, flight_ptr> flights;  // guarded by lock
+
+    // Returns: the flight for that key, and whether the caller must see to it that it lands.
+    std::pair<flight_ptr, bool> board(const K& key) {
+      const std::lock_guard hold(lock);
+      flight_ptr& slot = flights[key];
+      const bool is_first = slot == nullptr;
+      if (is_first) {
+        slot = std::make_shared<flight>();
+      } else {
+        ++slot->passengers;
+        slot->shared = true;
+      }
+      return {slot, is_first};
+    }
+    // A passenger gives up. Returns: whether it was the last one.
+    bool leave(const K& key, const flight_ptr& f) {
+      const std::lock_guard hold(lock);
+      if (--f->passengers > 0) return false;
+      erase_locked(key, f);
+      return true;
+    }
+    void land(const K& key, const flight_ptr& f) {
+      {
+        const std::lock_guard hold(lock);
+        erase_locked(key, f);
+      }
+      detail::observe(detail::touch::release, f.get());
+      f->landed.set();
+    }
+    void erase_locked(const K& key, const flight_ptr& f) {
+      const auto found = flights.find(key);
+      if (found != flights.end() && found->second == f) flights.erase(found);
+    }
   };
 
-  void erase(const K& key, const std::shared_ptr<flight>& f) {
-    const std::lock_guard hold(mutex_);
-    const auto found = flights_.find(key);
-    if (found != flights_.end() && found->second == f) flights_.erase(found);
+  // Calls f and lands.
+  template <class F>
+  static void fly(table& in, const K& key, const flight_ptr& mine, F& f) {
+    struct lander {
+      table& in;
+      const K& key;
+      const flight_ptr& mine;
+      ~lander() {  // also if f ends the goroutine
+        if (!mine->value && mine->thrown == nullptr) mine->thrown = detail::make_broken_promise();
+        in.land(key, mine);
+      }
+    };
+    const lander last{in, key, mine};
+    struct call {
+      F& f;
+      flight& into;
+    } c{f, *mine};
+    detail::call_capturing(
+        [](void* argument) {
+          const call& self = *static_cast<call*>(argument);
+          self.into.value.emplace(std::invoke(self.f));
+        },
+        &c, mine->thrown);
   }
 
-  std::mutex mutex_;
-  std::map<K, std::shared_ptr<flight>> flights_;  // guarded by mutex_
+  // Calls f in a goroutine of its own.
+  template <class F>
+  void start(const context& ctx, const K& key, const flight_ptr& mine, F&& f) {
+    try {
+      mine->wanted.emplace(with_cancel(without_cancel(ctx)));
+      go({.name = "single_flight"},
+         [in = table_, key, mine, f = std::decay_t<F>(std::forward<F>(f))]() mutable {
+           const auto call = [&]() -> decltype(auto) {
+             if constexpr (std::is_invocable_v<std::decay_t<F>&, const context&>) {
+               return std::invoke(f, std::as_const(mine->wanted->ctx));
+             } else {
+               return std::invoke(f);
+             }
+           };
+           fly(*in, key, mine, call);
+         });
+    } catch (...) {
+      mine->thrown = std::current_exception();
+      table_->land(key, mine);
+    }
+  }
+
+  std::pair<V, bool> result_of(const flight& f, bool is_first) {
+    detail::observe(detail::touch::acquire, &f);
+    if (f.thrown != nullptr) std::rethrow_exception(f.thrown);
+    bool shared = true;
+    if (is_first) {
+      const std::lock_guard hold(table_->lock);
+      shared = f.shared;
+    }
+    return {*f.value, shared};
+  }
+
+  const std::shared_ptr<table> table_ = std::make_shared<table>();
 };
 
 }  // namespace weft

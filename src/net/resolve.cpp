@@ -1,32 +1,22 @@
 // resolve.cpp: names of hosts to addresses: literals at once, all else by a look-up that those who
 // want to know the same at the same time share.
 //
-// A look-up has a goroutine of its own, so it belongs to none of those who wait for it: each of
-// them may give up, as its context says, and the others get their answer. The last one to give up
-// abandons it.
-//
-//   resolve()    finds the flight for that name in the table, or puts a new one in and starts it;
-//                waits for it to land, or for the context
-//   the flight   runs the look-up, leaves the table, lands
+// A look-up is a flight of a single_flight. So it has a goroutine of its own and belongs to none of
+// those who wait for it: each of them may give up, as its context says, and the others get their
+// answer. The last one to give up abandons the look-up.
 //
 // Answers are not kept: that is the name server's business, which knows for how long they are true.
-//
-// Invariants:
-//   I1  A flight in the table has at least one passenger and has not landed.
-//   I2  A flight that has left the table gets no more passengers.
-#include "base/check.hpp"
 #include "base/error_category.hpp"
 #include "net/host_port.hpp"
 #include "net/look_up.hpp"
 
-#include <weft/go.hpp>
+#include <weft/context.hpp>
 #include <weft/net.hpp>
-#include <weft/sync.hpp>
+#include <weft/single_flight.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -39,79 +29,22 @@ namespace {
 using addresses = std::vector<address>;
 using question = std::pair<std::string, ip_family>;
 
-struct flight {
-  std::unique_ptr<look_up> what;
-  latch landed{1};
-  expected<addresses> result;  // before landing: the flight's goroutine
-  std::size_t passengers = 1;  // guarded by the table's lock
-};
-
-class flight_table {
- public:
-  // Returns: the flight for that question, and whether the caller must start it.
-  expected<std::pair<std::shared_ptr<flight>, bool>> board(const question& q) {
-    const std::lock_guard hold(lock_);
-    std::shared_ptr<flight>& slot = flights_[q];
-    if (slot != nullptr) {
-      ++slot->passengers;
-      return std::pair(slot, false);
-    }
-    auto made = make_look_up(q.first, q.second);
-    if (!made) {
-      flights_.erase(q);
-      return std::unexpected(made.error());
-    }
-    slot = std::make_shared<flight>();
-    slot->what = std::move(*made);
-    return std::pair(slot, true);
-  }
-
-  // A passenger gives up.
-  void leave(const question& q, const std::shared_ptr<flight>& f) {
-    {
-      const std::lock_guard hold(lock_);
-      WEFT_CHECK(f->passengers > 0);
-      if (--f->passengers > 0) return;
-      erase_locked(q, f);
-    }
-    f->what->abandon();
-  }
-
-  // The look-up has come to its end.
-  void remove(const question& q, const std::shared_ptr<flight>& f) {
-    const std::lock_guard hold(lock_);
-    erase_locked(q, f);
-  }
-
- private:
-  void erase_locked(const question& q, const std::shared_ptr<flight>& f) {
-    const auto found = flights_.find(q);
-    if (found != flights_.end() && found->second == f) flights_.erase(found);
-  }
-
-  // Held across no call that waits, so a goroutine holds it on one thread.
-  std::mutex lock_;
-  std::map<question, std::shared_ptr<flight>> flights_;  // guarded by lock_
-};
+using look_ups = single_flight<question, expected<addresses>>;
 
 // Never destroyed: goroutines run until the process is gone.
-flight_table& the_table() {
-  static flight_table& table = *new flight_table;
-  return table;
+look_ups& all_look_ups() {
+  static look_ups& all = *new look_ups;
+  return all;
 }
 
-void land(const question& q, const std::shared_ptr<flight>& f, expected<addresses> result) {
-  f->result = std::move(result);
-  the_table().remove(q, f);
-  f->landed.count_down();
-}
-
-void start(const question& q, const std::shared_ptr<flight>& f) {
-  try {
-    go({.name = "resolve"}, [q, f] { land(q, f, f->what->run()); });
-  } catch (const std::system_error& e) {
-    land(q, f, std::unexpected(e.code()));  // there is no goroutine to be had
-  }
+expected<addresses> ask(const question& q, const context& wanted) {
+  auto made = make_look_up(q.first, q.second);
+  if (!made) return std::unexpected(made.error());
+  const std::shared_ptr<look_up> what = std::move(*made);
+  const auto keep_on = after_func(wanted, [what] { what->abandon(); });
+  expected<addresses> found = what->run();
+  keep_on();
+  return found;
 }
 
 // A name that can be asked for: labels of 1 to 63 bytes, perhaps with a dot at the end. The rest
@@ -208,15 +141,13 @@ expected<std::vector<address>> resolve_family(std::string_view host, ip_family f
   if (!is_name(host)) return std::unexpected(make_error_code(resolve_errc::host_not_found));
 
   const question q(lower(host), family);
-  const auto boarded = the_table().board(q);
-  if (!boarded) return std::unexpected(boarded.error());
-  const auto& [f, is_first] = *boarded;
-  if (is_first) start(q, f);
-  if (const std::error_code ended = f->landed.wait(ctx)) {
-    the_table().leave(q, f);
-    return std::unexpected(ended);
+  try {
+    auto found = all_look_ups().run(ctx, q, [q](const context& wanted) { return ask(q, wanted); });
+    if (!found) return std::unexpected(found.error());
+    return std::move(found->first);
+  } catch (const std::system_error& e) {
+    return std::unexpected(e.code());  // there is no goroutine to be had
   }
-  return f->result;
 }
 
 expected<std::vector<address>> resolve(const context& ctx, std::string_view host) {

@@ -323,4 +323,132 @@ TEST(single_flight, shares_exceptions_and_forgets) {
   });
 }
 
+// The first caller's end must not take the result from the others, nor call the function twice.
+TEST(single_flight, a_context_ends_the_wait_of_its_caller_only) {
+  bubble([] {
+    weft::single_flight<std::string, int> flights;
+    int calls = 0;
+    const auto slow = [&calls] {
+      ++calls;
+      weft::this_goroutine::sleep_for(10s);
+      return 42;
+    };
+    const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 1s);
+    weft::wait_group all;
+    all.go([&, c = ctx] {
+      EXPECT_EQ(flights.run(c, "key", slow).error(), weft::errc::deadline_exceeded);
+    });
+    weft::test::wait();
+    all.go([&] {
+      const auto got = flights.run(weft::context::background(), "key", slow);
+      ASSERT_TRUE(got);
+      EXPECT_EQ(*got, std::pair(42, true));
+    });
+    all.go([&] { EXPECT_EQ(flights.run("key", slow), std::pair(42, true)); });
+    all.wait();
+    EXPECT_EQ(calls, 1);
+    const auto again = flights.run(weft::context::background(), "key", slow);
+    EXPECT_EQ(again.value(), std::pair(42, false));
+    EXPECT_EQ(calls, 2);
+  });
+}
+
+// A call that runs in its caller's goroutine cannot be abandoned: a goroutine that waits for it with
+// a context gives up alone.
+TEST(single_flight, a_context_also_ends_the_wait_for_a_call_without_one) {
+  bubble([] {
+    weft::single_flight<int, int> flights;
+    const auto [ctx, cancel] = weft::with_timeout(weft::context::background(), 1s);
+    weft::wait_group all;
+    all.go([&] {
+      const auto got = flights.run(1, [] {
+        weft::this_goroutine::sleep_for(10s);
+        return 42;
+      });
+      EXPECT_EQ(got, std::pair(42, true));
+    });
+    weft::test::wait();
+    EXPECT_EQ(flights.run(ctx, 1, [] { return 1; }).error(), weft::errc::deadline_exceeded);
+    EXPECT_EQ(flights.run(weft::context::background(), 1, [] { return 1; }).value().first, 42);
+    all.wait();
+  });
+}
+
+// A result that nobody waits for any more must not be worked on for ever, nor be given to those who
+// ask later; and the call may outlive the object that it was started with.
+TEST(single_flight, the_last_one_to_give_up_ends_the_context_of_the_call) {
+  bubble([] {
+    const weft::context_key<int> number{"number"};
+    const auto [ctx, cancel] =
+        weft::with_cancel(weft::with_value(weft::context::background(), number, 7));
+    std::vector<std::error_code> ends;
+    {
+      weft::single_flight<int, int> flights;
+      weft::wait_group all;
+      for (int i = 0; i < 3; ++i) {
+        all.go([&, c = ctx] {
+          const auto got = flights.run(c, 1, [&](const weft::context& wanted) {
+            EXPECT_EQ(*wanted.value(number), 7);
+            ends.push_back(weft::this_goroutine::sleep_for(wanted, 1h));
+            weft::this_goroutine::sleep_for(1h);
+            return 1;
+          });
+          EXPECT_EQ(got.error(), weft::errc::canceled);
+        });
+      }
+      weft::test::wait();
+      cancel();
+      all.wait();
+      weft::test::wait();
+      EXPECT_EQ(ends, std::vector{weft::make_error_code(weft::errc::canceled)});
+      EXPECT_EQ(flights.run(1, [] { return 2; }), std::pair(2, false));
+      bool called = false;
+      EXPECT_FALSE(flights.run(ctx, 1, [&] { return called = true; }));
+      EXPECT_FALSE(called);
+    }
+    weft::this_goroutine::sleep_for(2h);
+  });
+}
+
+// Where the cancel meets the landing, each caller gets the value, the exception or its context's
+// error, and no call is left over.
+TEST(single_flight, each_caller_gets_the_result_or_the_end_of_its_context) {
+  explore({.runs = weft::test::runs(1'000)}, [] {
+    weft::single_flight<int, int> flights;
+    const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+    int caught = 0;
+    int ended = 0;
+    weft::wait_group all;
+    const auto call = [&](const weft::context& c) {
+      try {
+        const auto got = flights.run(c, 1, []() -> int {
+          weft::this_goroutine::yield();
+          throw std::runtime_error("x");
+        });
+        EXPECT_EQ(got.error(), weft::errc::canceled);
+        ++ended;
+      } catch (const std::runtime_error&) {
+        ++caught;
+      }
+    };
+    for (int i = 0; i < 2; ++i) all.go([&, c = ctx] { call(c); });
+    all.go([&] { call(weft::context::background()); });
+    all.go([&, stop = cancel] { stop(); });
+    all.wait();
+    EXPECT_EQ(caught + ended, 3);
+    EXPECT_GE(caught, 1);
+  });
+}
+
+TEST(single_flight, a_call_with_a_context_that_ends_its_goroutine_keeps_nobody_waiting) {
+  bubble([] {
+    weft::single_flight<int, int> flights;
+    EXPECT_THROW((void)flights.run(weft::context::background(), 1,
+                                   []() -> int { weft::this_goroutine::exit(); }),
+                 std::future_error);
+    EXPECT_EQ(flights.run(weft::context::background(), 1, [] { return 2; }).value(),
+              std::pair(2, false));
+  });
+}
+
 }  // namespace

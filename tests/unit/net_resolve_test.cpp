@@ -190,7 +190,7 @@ TEST_F(net_resolve, those_who_ask_at_the_same_time_share_one_question) {
   for (auto& mine : found) {
     all.go([&mine] { mine = resolve("both.weft.test"); });
   }
-  EXPECT_TRUE(until_waiting(crowd, wait_reason::latch));
+  EXPECT_TRUE(until_waiting(crowd, wait_reason::future));
   server_.release();
   all.wait();
   for (const auto& each : found) {
@@ -210,9 +210,9 @@ TEST_F(net_resolve, one_who_gives_up_leaves_the_others_their_answer) {
   weft::expected<std::vector<address>> first, second;
   weft::wait_group one, other;
   one.go([&, c = ctx] { first = resolve(c, "four.weft.test"); });
-  ASSERT_TRUE(until_waiting(1, wait_reason::latch));
+  ASSERT_TRUE(until_waiting(1, wait_reason::future));
   other.go([&] { second = resolve("four.weft.test"); });
-  ASSERT_TRUE(until_waiting(2, wait_reason::latch));
+  ASSERT_TRUE(until_waiting(2, wait_reason::future));
   cancel();
   one.wait();
   ASSERT_FALSE(first);
@@ -231,7 +231,7 @@ TEST_F(net_resolve, the_last_one_to_give_up_ends_the_question) {
   for (int i = 0; i < 3; ++i) {
     all.go([c = ctx] { EXPECT_EQ(resolve(c, "four.weft.test").error(), weft::errc::canceled); });
   }
-  ASSERT_TRUE(until_waiting(3, wait_reason::latch));
+  ASSERT_TRUE(until_waiting(3, wait_reason::future));
   ASSERT_TRUE(eventually([&] { return server_.asked_v4("four.weft.test") == 1; }));
   cancel();
   all.wait();
