@@ -124,7 +124,7 @@ void chan_core::make_privileged_locked(sched::machine* m) noexcept {
   // The next bias needs more uses in a row.
   const std::uint32_t uses = bias_after_.load(std::memory_order_relaxed);
   bias_after_.store(std::min(uses * 4, last_bias), std::memory_order_relaxed);
-  bias_.store(m, std::memory_order_relaxed);  // I4
+  bias_.store(m, std::memory_order_release);  // I4 [E4]
   lock_.store(0, std::memory_order_release);  // [N1] from now on m does not need the lock
 }
 

@@ -233,7 +233,7 @@ class context_core final : public wait_ender {
 
   // Returns: whether the dropped reference was the last one.
   bool drop() noexcept {
-    // acq_rel: the last drop sees what all others did.
+    // [CX1] drop() -> the last drop(): what all others did.
     return references_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
   // Destroys the node, and its ancestors as far as only it refers to them. A loop, because there

@@ -29,7 +29,9 @@
 //
 // Memory order:
 //   [E2] the owner's leave (release) -> the revoker's look at inside (acquire): what the owner did.
+//        The same goes for an owner that marks itself asleep, or stopped for good.
 //   [E3] the revoker's release of null -> acquire of the thread that finds it.
+//   [E4] the owner's store of bias to its own machine -> the revoker: the machine's record.
 //
 // tests/model/bias_test.cpp walks the interleavings.
 #pragma once
@@ -61,7 +63,7 @@ void wait_until_away(const Machine& owner) noexcept {
 // Revokes a bias whose word holds the machine. Requires: no other thread revokes it meanwhile.
 template <class Platform, class Machine>
 void revoke_bias_alone(typename Platform::template atomic<Machine*>& bias) noexcept {
-  const Machine* const owner = bias.load(std::memory_order_acquire);
+  const Machine* const owner = bias.load(std::memory_order_acquire);  // [E4]
   if (owner == nullptr) return;
   bias.store(leaving<Machine>, std::memory_order_seq_cst);  // [E1]
   wait_until_away<Platform>(*owner);

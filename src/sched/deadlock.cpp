@@ -17,6 +17,16 @@
 // twice, and has not woken in between (naps, thread_wakes), was asleep all the time between. So all
 // threads are looked at twice. If nothing has changed, all of them were asleep at the instant
 // between the two looks, and none was left to wake a goroutine.
+//
+// Memory order:
+//   [DL1] a machine's count of its naps (release) -> the look (acquire): the sleeps before. A
+//         machine that has slept again since then also shows a greater count, because it counts
+//         before it lies down: [K3].
+//   [DL2] a plain thread's count of its sleep, and its waker's count of the wake -> the look: what
+//         they did before. seq_cst, so that all threads see these counts change in one order.
+//   [DL3] Store-then-load, seq_cst: a thread lies down, then looks whether the monitor suspects a
+//         deadlock already; the monitor clears its suspicion, then looks which threads have lain
+//         down. So a thread that lies down too late for this look makes the monitor look again.
 #include "sched/deadlock.hpp"
 
 #include "base/clock.hpp"
@@ -113,8 +123,8 @@ struct look {
 
 look look_at_all() noexcept {
   look l;
-  l.thread_wakes = sched.thread_wakes.load(std::memory_order_seq_cst);
-  l.thread_sleeps = sched.thread_sleeps.load(std::memory_order_seq_cst);
+  l.thread_wakes = sched.thread_wakes.load(std::memory_order_seq_cst);    // [DL2]
+  l.thread_sleeps = sched.thread_sleeps.load(std::memory_order_seq_cst);  // [DL2]
   const std::lock_guard hold(sched.lock);
   l.all_asleep = sched.starting.empty();
   for (std::uint32_t i = 0; i < sched.machines_made; ++i) {
@@ -123,7 +133,7 @@ look look_at_all() noexcept {
     ++l.machines;
     // If `naps` is the same before and after, the machine slept on while it was looked at. If it is
     // also the same at the next look, the machine has not been awake in between.
-    const std::uint64_t naps = m->naps.load(std::memory_order_acquire);
+    const std::uint64_t naps = m->naps.load(std::memory_order_acquire);  // [DL1]
     l.all_asleep = l.all_asleep && m->sleep.sleeps_for_ever() &&
                    m->naps.load(std::memory_order_relaxed) == naps;
     l.naps += naps;
@@ -165,7 +175,7 @@ bool is_deadlocked() noexcept {
 }
 
 std::int64_t deadlock_watch::note_suspicion(std::int64_t now_ns) noexcept {
-  if (!noted_ && sched.suspicious.load(std::memory_order_acquire)) {
+  if (!noted_ && sched.suspicious.load(std::memory_order_acquire)) {  // [DL3]
     noted_ = true;
     wait_ns_ = first_ns;
     due_ns_ = std::min(due_ns_, now_ns + wait_ns_);
@@ -175,7 +185,7 @@ std::int64_t deadlock_watch::note_suspicion(std::int64_t now_ns) noexcept {
 
 void deadlock_watch::look(std::int64_t now_ns) noexcept {
   // A thread that lies down from now on tells the monitor again. Until now none had to.
-  if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);
+  if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);  // [DL3]
   noted_ = false;
   due_ns_ = base::never;
   if (!looks_deadlocked()) return;

@@ -17,6 +17,9 @@
 // sleeps. tests/model/idle_state_test.cpp walks the interleavings, and fails when the barrier or
 // the last look is left out.
 //
+// Every change of the word is a store of [W1], on one side or the other, and therefore at least
+// acq_rel.
+//
 // A producer that sees a searcher wakes no machine. The searcher's last look is still to come (I2).
 // If it finds work and is the last one to search, it wakes the next machine.
 //
@@ -51,7 +54,8 @@ class basic_idle_state {
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     do {
       if (word - 1 >= one_searching - 1) return false;
-    } while (!word_.compare_exchange_weak(word, word + one_searching, std::memory_order_acq_rel,
+    } while (!word_.compare_exchange_weak(word, word + one_searching,
+                                          std::memory_order_acq_rel,  // [W1]
                                           std::memory_order_relaxed));
     return true;
   }
@@ -61,18 +65,19 @@ class basic_idle_state {
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
     do {
       if (word / one_searching >= most) return false;
-    } while (!word_.compare_exchange_weak(word, word + one_searching, std::memory_order_acq_rel,
+    } while (!word_.compare_exchange_weak(word, word + one_searching,
+                                          std::memory_order_acq_rel,  // [W1]
                                           std::memory_order_relaxed));
     return true;
   }
 
   // Ends one search. The caller has to do next what I2 says. Returns: true if no search is left.
   bool end_search() noexcept {
-    return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;
+    return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;  // [W1]
   }
 
   void start_listening() noexcept { word_.fetch_add(1, std::memory_order_seq_cst); }  // [W1]
-  void stop_listening() noexcept { word_.fetch_sub(1, std::memory_order_seq_cst); }
+  void stop_listening() noexcept { word_.fetch_sub(1, std::memory_order_seq_cst); }   // [W1]
 
   std::uint32_t searching_hint() const noexcept {
     return static_cast<std::uint32_t>(word_.load(std::memory_order_relaxed) / one_searching);

@@ -56,7 +56,7 @@ struct alignas(64) machine {
 
   // Whether the machine, at some instant of the call, uses nothing that is its own (bias.hpp).
   bool is_away() const noexcept {
-    return !seat.inside_hint() || is_asleep.load(std::memory_order_acquire) ||
+    return !seat.inside_hint() || is_asleep.load(std::memory_order_acquire) ||  // [E1] [E2]
            has_stopped.load(std::memory_order_acquire);
   }
 
@@ -73,15 +73,15 @@ struct alignas(64) machine {
   detail::list_link<machine> spare_link;
   bool is_spare = false;                      // guarded by the scheduler's lock
   bool is_live = false;                       // guarded by the scheduler's lock
-  std::atomic<std::uint64_t> naps{0};         // how often it has woken; written by the machine
-  std::atomic<bool> is_asleep{true};          // runs no goroutine, and looks before it does
+  std::atomic<std::uint64_t> naps{0};         // [DL1] how often it has woken; the machine writes it
+  std::atomic<bool> is_asleep{true};          // [ST1] [E1] runs none, and looks before it does
   std::atomic<std::uintptr_t> stop_place{0};  // where the last signal to stop found the thread,
   std::atomic<std::uint32_t> stop_rounds{0};  // and how often it was at the same place
   std::atomic<std::uint32_t> is_held{0};      // futex: 1 while the signal has stopped it (stop.cpp)
   // How many locks of the runtime the thread holds while it is outside: it must not be stopped or
   // paused now. Written by the thread itself.
   std::atomic<std::uint32_t> holds_lock{0};
-  std::atomic<bool> has_stopped{false};  // will run nothing any more, because the process ends
+  std::atomic<bool> has_stopped{false};  // [ST2] the process ends: it will run nothing any more
   std::atomic<pid_t> thread_id{0};       // written once by the thread itself
 
   // How the machine loses its processor while it runs user code (handoff.cpp, preempt.cpp,

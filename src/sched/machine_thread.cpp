@@ -7,6 +7,10 @@
 // processor sleeps as a spare one (spare.hpp). A machine with a processor picks a goroutine
 // (order.hpp); if there is none, it returns a borrowed processor, or searches (search.hpp), or at
 // last sleeps with its processor (sleep.hpp).
+//
+// Memory order:
+//   [MT1] making of a machine's record (release) -> a scan of the table of machines (acquire): the
+//         record.
 #include "sched/machine_thread.hpp"
 
 #include "base/check.hpp"
@@ -206,7 +210,7 @@ machine* take_record() noexcept {
     errno = saved;
     if (memory == MAP_FAILED) return nullptr;
     m = ::new (memory) machine;
-    sched.machine_table[sched.machines_made++].store(m, std::memory_order_release);
+    sched.machine_table[sched.machines_made++].store(m, std::memory_order_release);  // [MT1]
   }
   m->is_live = true;
   ++sched.threads_coming;
@@ -217,7 +221,7 @@ machine* take_record() noexcept {
 void return_record(machine* m) noexcept {
   const std::lock_guard hold(sched.lock);
   m->is_live = false;
-  m->is_asleep.store(true, std::memory_order_release);
+  m->is_asleep.store(true, std::memory_order_release);  // [ST2] [E2]
   m->task = errand::none;
   m->gave_away = false;
   m->armed_since_ns.store(0, std::memory_order_relaxed);
@@ -246,7 +250,8 @@ void run_machine(machine* m) noexcept {
 
 // Takes the seat for a new thread, and a processor if one still waits for a thread.
 void sit_down(machine* m) noexcept {
-  m->is_asleep.store(false, std::memory_order_release);  // set until now: there was no thread
+  // Set until now, because there was no thread. [ST1] [E1]
+  m->is_asleep.store(false, std::memory_order_release);
   if (!m->seat.enter()) {
     // The seat may still have a question or a plea on it, meant for a thread that has ended.
     while (m->seat.settle() != seat::free) {
@@ -323,7 +328,7 @@ machine* adopt_thread() noexcept {
   sched.lock.lock();
   --sched.threads_coming;
   sched.lock.unlock();
-  m->is_asleep.store(false, std::memory_order_release);
+  m->is_asleep.store(false, std::memory_order_release);  // [ST1] [E1]
   m->seat.stay_open();  // the record may be of a thread that has ended; its seat was stopped, too
   note_thread(m);
   return m;

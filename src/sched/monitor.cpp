@@ -171,7 +171,7 @@ monitor::findings monitor::look() noexcept {
     look_at_busy(f);
   }
   sched.monitor_is_alone.store(f.all_stuck, std::memory_order_relaxed);
-  sched.monitor_until_ns.store(f.is_idle ? 0 : f.until_ns, std::memory_order_seq_cst);
+  sched.monitor_until_ns.store(f.is_idle ? 0 : f.until_ns, std::memory_order_seq_cst);  // [J3]
   // A timer may have been set before its owner could see the line above.
   if (f.all_stuck) {
     f.until_ns =

@@ -28,7 +28,7 @@ bool all_idle_hint() noexcept {
 }
 
 void sleep_lightly(std::int64_t deadline_ns) noexcept {
-  while (sched.monitor_word.load(std::memory_order_acquire) == awake &&
+  while (sched.monitor_word.load(std::memory_order_acquire) == awake &&  // [J2]
          base::now_ns() < deadline_ns) {
     base::futex_wait_until(sched.monitor_word, awake, deadline_ns);
   }
@@ -44,7 +44,7 @@ void poll_until(std::int64_t deadline_ns) noexcept {
 void sleep_in_poller(std::int64_t deadline_ns) noexcept {
   std::uint32_t word = awake;
   const bool sleeps = sched.monitor_word.compare_exchange_strong(
-      word, in_poller, std::memory_order_acq_rel, std::memory_order_relaxed);
+      word, in_poller, std::memory_order_acq_rel, std::memory_order_relaxed);  // [J2]
   poll_until(sleeps ? deadline_ns : 0);
   word = in_poller;
   sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_relaxed);
@@ -57,7 +57,8 @@ void sleep_deeply(std::int64_t deadline_ns) noexcept {
     return;
   }
   // A machine that woke up meanwhile saw no deep sleep, but it is no longer in the idle list.
-  while (all_idle_hint() && sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep &&
+  while (all_idle_hint() &&
+         sched.monitor_word.load(std::memory_order_seq_cst) == deep_sleep &&  // [J1]
          base::now_ns() < deadline_ns) {
     base::futex_wait_until(sched.monitor_word, deep_sleep, deadline_ns);
   }
@@ -78,15 +79,16 @@ bool start_listening() noexcept {
 
 void end_poke() noexcept {
   std::uint32_t word = poked;
-  // acquire: what the poke was about is looked at after this.
+  // [J2] What the poke was about is looked at after this.
   sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_acquire,
                                              std::memory_order_relaxed);
 }
 
 void note_activity() noexcept {
-  if (sched.monitor_word.load(std::memory_order_seq_cst) != deep_sleep) return;
+  if (sched.monitor_word.load(std::memory_order_seq_cst) != deep_sleep) return;  // [J1]
   std::uint32_t word = deep_sleep;
-  if (sched.monitor_word.compare_exchange_strong(word, awake, std::memory_order_seq_cst)) {
+  if (sched.monitor_word.compare_exchange_strong(word, awake,
+                                                 std::memory_order_seq_cst)) {  // [J1]
     base::futex_wake(sched.monitor_word, 1);
   }
 }
@@ -99,7 +101,8 @@ bool stop_monitor_listening_locked() noexcept {
 }
 
 void poke_monitor() noexcept {
-  const std::uint32_t before = sched.monitor_word.exchange(poked, std::memory_order_seq_cst);
+  const std::uint32_t before =
+      sched.monitor_word.exchange(poked, std::memory_order_seq_cst);  // [J2]
   if (before == in_poller) {
     base::interrupt_poller();
   } else if (before != poked) {
@@ -116,10 +119,8 @@ void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
 }
 
 void tell_monitor() noexcept {
-  // seq_cst, both: the caller lies down, then looks here; the monitor writes here, then looks which
-  // threads have lain down.
-  if (sched.suspicious.load(std::memory_order_seq_cst)) return;
-  if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();
+  if (sched.suspicious.load(std::memory_order_seq_cst)) return;                     // [DL3]
+  if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();  // [DL3]
 }
 
 }  // namespace weft::sched

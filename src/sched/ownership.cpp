@@ -80,7 +80,7 @@ processor* ownership::lose_locked(machine* m) noexcept {
   m->is_returned.value_.store(false, std::memory_order_relaxed);                // I4
   m->p.value_ = nullptr;
   m->last_p.value_ = p;
-  p->holder.value_.store(nullptr, std::memory_order_release);
+  p->holder.value_.store(nullptr, std::memory_order_release);  // [OW1]
   return p;
 }
 
@@ -93,15 +93,15 @@ void ownership::keep_locked(machine* m) noexcept {
 void ownership::seize_locked(machine* m, processor* p) noexcept {
   WEFT_ASSERT(sched.stopping.load(std::memory_order_relaxed));
   m->p.value_ = p;
-  p->holder.value_.store(m, std::memory_order_release);
+  p->holder.value_.store(m, std::memory_order_release);  // [OW1]
   m->seat.reclaim();
 }
 
 machine* ownership::dismiss_sleeper_locked(processor* p) noexcept {
   machine* const sleeper = p->holder.load(std::memory_order_relaxed);
   if (sleeper == nullptr) return nullptr;
-  WEFT_ASSERT(sleeper->p == p);  // I1
-  p->holder.value_.store(nullptr, std::memory_order_release);
+  WEFT_ASSERT(sleeper->p == p);                                // I1
+  p->holder.value_.store(nullptr, std::memory_order_release);  // [OW1]
   sleeper->p.value_ = nullptr;
   if (hold_waiting_locked(sleeper)) return sleeper;
   add_spare_locked(sleeper);  // it sleeps already

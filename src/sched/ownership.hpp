@@ -55,7 +55,8 @@
 //   `holder`, claims that machine's seat, and only then compares `m->p` with the processor it
 //   wants. So if `holder` was out of date, the claimer loses the claim and nothing else.
 //   [OW1] hold's store of `holder` (release) -> the load of a thread that is about to ask or claim
-//         (acquire): the machine's seat and its `p`.
+//         (acquire): the machine's seat and its `p`. The store of null when a machine loses its
+//         processor is a release, too; no thread relies on that.
 //
 // tests/model/handoff.pml is this protocol in Promela, checked exhaustively.
 #pragma once

@@ -15,6 +15,7 @@
 //
 // Memory order:
 //   [K2] waker's exchange (release) -> waiter's (acquire): what the waker did before.
+//   [K3] wait()'s exchange (release) -> sleeps_for_ever() (acquire): what the waiter did before.
 //
 // The waker touches the parker only with the exchange; the futex call that follows uses nothing but
 // its address. So a parker may be gone as soon as its wait() has returned.
@@ -37,7 +38,7 @@ class basic_parker {
   // then on only wake() can let it go on.
   template <class F>
   void wait(F&& lie_down) noexcept {
-    if (word_.exchange(sleeping_for_ever, std::memory_order_acq_rel) != token) {  // [K1]
+    if (word_.exchange(sleeping_for_ever, std::memory_order_acq_rel) != token) {  // [K1] [K3]
       lie_down();
       while (word_.load(std::memory_order_acquire) != token) {  // [K2]
         Platform::futex_wait(word_, sleeping_for_ever);
@@ -93,14 +94,14 @@ class basic_parker {
 
   // Whether nothing but a future wake() can let the waiter go on.
   bool sleeps_for_ever() const noexcept {
-    return word_.load(std::memory_order_acquire) == sleeping_for_ever;
+    return word_.load(std::memory_order_acquire) == sleeping_for_ever;  // [K3]
   }
 
  private:
   enum : std::uint32_t { empty, token, sleeping, sleeping_for_ever, sleeping_elsewhere };
 
   // An exchange, not a store: a store could linger, and wipe out the token of a wake-up that comes
-  // after the waiter has checked what it waits for.
+  // after the waiter has checked what it waits for. [K1] [K2]
   bool consume() noexcept { return word_.exchange(empty, std::memory_order_acq_rel) == token; }
 
   typename Platform::template atomic<std::uint32_t> word_{empty};

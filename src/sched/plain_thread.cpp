@@ -72,7 +72,7 @@ void wake_thread(goroutine* g) noexcept {
         "make the channels, locks, timers and contexts that it waits for in there, too");
   }
   if (record_of(g)->sleep.wake()) {
-    the_scheduler.thread_wakes.fetch_add(1, std::memory_order_seq_cst);
+    the_scheduler.thread_wakes.fetch_add(1, std::memory_order_seq_cst);  // [DL2]
   }
 }
 
@@ -82,7 +82,7 @@ void park_thread(goroutine* g) noexcept {
   if (g->how == mode::paused) return run_until_ready(g);  // this thread ends the process
   const sleep_mark mark(g);
   record_of(g)->sleep.wait([] {
-    the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);
+    the_scheduler.thread_sleeps.fetch_add(1, std::memory_order_seq_cst);  // [DL2]
     suspect_deadlock();
   });
 }

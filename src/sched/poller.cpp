@@ -4,6 +4,8 @@
 //   [PO1] making of a chunk of records -> an event for one of them.
 //   [PO2] leave() -> try_attend(): only that the thread which leaves is out of the kernel.
 //   [PO3] prepare() -> a thread that polls: the epoll instance is made, with its bell.
+//   [PO4] the count of a wake -> is_waited_for(): the count of the wait that it has ended. If a wake
+//         were seen without its wait, another goroutine's wait would not be seen.
 #include "sched/poller.hpp"
 
 #include "base/clock.hpp"
@@ -118,7 +120,7 @@ bool poller::give_up(void* argument) {
   pollable::side& s = *static_cast<pollable::side*>(argument);
   const std::lock_guard hold(s.lock);
   if (std::exchange(s.waiter, nullptr) == nullptr) return false;
-  the_poller.wakes_.fetch_add(1, std::memory_order_relaxed);
+  the_poller.wakes_.fetch_add(1, std::memory_order_release);  // [PO4]
   return true;
 }
 
@@ -214,7 +216,7 @@ void poller::wake_waiter(pollable::side& s) noexcept {
   goroutine* const g = std::exchange(s.waiter, nullptr);
   s.lock.unlock();
   if (g == nullptr) return;
-  wakes_.fetch_add(1, std::memory_order_relaxed);
+  wakes_.fetch_add(1, std::memory_order_release);  // [PO4]
   detail::ready_inside(g);
 }
 
@@ -261,7 +263,7 @@ void poller::count_wait() noexcept {
 
 bool poller::is_waited_for() const noexcept {
   // The wakes are read before the waits. So a goroutine that begins to wait meanwhile is counted.
-  const std::uint64_t wakes = wakes_.load(std::memory_order_acquire);
+  const std::uint64_t wakes = wakes_.load(std::memory_order_acquire);  // [PO4]
   std::uint64_t waits = outside_waits_.load(std::memory_order_relaxed);
   const std::uint32_t procs = the_scheduler.procs_made.load(std::memory_order_acquire);  // [P1]
   for (std::uint32_t i = 0; i < procs; ++i) {
@@ -281,7 +283,7 @@ void poller::forget_stopped() noexcept {
       const std::lock_guard hold(s.lock);
       if (s.waiter == nullptr || s.waiter->how != mode::stopped) continue;
       s.waiter = nullptr;
-      wakes_.fetch_add(1, std::memory_order_relaxed);
+      wakes_.fetch_add(1, std::memory_order_release);  // [PO4]
     }
   }
 }
@@ -382,7 +384,7 @@ void poller::on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& o
     goroutine* const g = note_event(r, r[side], sequence, events);
     if (g == nullptr) continue;
     if (g->how >= mode::thread) {
-      wakes_.fetch_add(1, std::memory_order_relaxed);
+      wakes_.fetch_add(1, std::memory_order_release);  // [PO4]
       wake_thread(g);
     } else {
       g->set_status(state::runnable);
@@ -416,7 +418,7 @@ void poller::poll(std::int64_t until_ns, goroutine_list& out) noexcept {
   } else {
     collect<events_max>(until_ns, out);
   }
-  if (!out.empty()) wakes_.fetch_add(out.size(), std::memory_order_release);
+  if (!out.empty()) wakes_.fetch_add(out.size(), std::memory_order_release);  // [PO4]
   errno = saved;
 }
 

@@ -30,6 +30,7 @@
 // destructors need.
 // [PR1] A machine says that it is paused, and then looks whether the process ends. The machine that
 // ends the process says so, and then looks which machines are paused.
+// [PR2] listen_to_preemption_signal() -> the handler: the listener's own state.
 #include "sched/preempt.hpp"
 
 #include "base/backtrace.hpp"
@@ -81,7 +82,7 @@ void wait_for_turn(machine* m, goroutine* g) noexcept {
   m->is_paused.store(true, std::memory_order_seq_cst);                     // [PR1]
   const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&  // [PR1]
                        ownership::await_grant(m, &never_lies_down) != nullptr;
-  m->is_paused.store(false, std::memory_order_relaxed);
+  m->is_paused.store(false, std::memory_order_release);  // [ST3] await_grant() has ended its sleep
   sched.paused_count.fetch_sub(1, std::memory_order_relaxed);
   if (!granted) return;  // the process ends: `g` goes on, for it may hold the lock of malloc
   if (g->how == mode::paused) {
@@ -185,7 +186,7 @@ WEFT_NO_TSAN int set_timer(int id, std::int64_t cpu_ns) noexcept {
 }
 
 void forward(int signal, siginfo_t* info, void* ucontext) {
-  if (const signal_listener l = listener.load(std::memory_order_acquire)) {
+  if (const signal_listener l = listener.load(std::memory_order_acquire)) {  // [PR2]
     l(signal, info, ucontext);
   } else if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
     previous.sa_sigaction(signal, info, ucontext);
@@ -230,7 +231,7 @@ bool is_preemption_signal(int signal) noexcept { return signal == the_signal; }
 
 bool listen_to_preemption_signal(int signal, signal_listener l) noexcept {
   if (signal != the_signal) return false;
-  listener.store(l, std::memory_order_release);  // publishes the listener's own state
+  listener.store(l, std::memory_order_release);  // [PR2]
   return true;
 }
 
@@ -273,7 +274,7 @@ void arm_cpu_timer(machine* m, std::int64_t cpu_ns) noexcept {
 
 void release_paused() noexcept {
   for (const auto& slot : sched.machine_table) {
-    machine* const m = slot.load(std::memory_order_acquire);
+    machine* const m = slot.load(std::memory_order_acquire);  // [MT1]
     if (m == nullptr) break;
     if (m->is_paused.load(std::memory_order_acquire)) m->sleep.wake();  // [PR1]
   }

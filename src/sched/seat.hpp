@@ -209,15 +209,15 @@ class basic_seat {
   void take() noexcept { decide(taken); }
 
   // Any thread, at the end of the process. After this call no thread enters any more.
-  void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }
+  void stop() noexcept { word_.store(stopped, std::memory_order_seq_cst); }  // [ST1]
 
   // Owner, if its machine is the one that goes on when the process ends. No claimer comes any more.
   void stay_open() noexcept { word_.store(free, std::memory_order_relaxed); }
 
   // Returns: whether the owner was inside at some instant of this call.
   bool inside_hint() const noexcept {
-    return inside_.load(std::memory_order_seq_cst) != 0;
-  }  // [S2]
+    return inside_.load(std::memory_order_seq_cst) != 0;  // [S2] [E1] [E2] [ST1]
+  }
 
   static std::uint32_t thief_of(std::uint32_t word) noexcept { return word >> thief_shift; }
   static word_kind kind_of(std::uint32_t word) noexcept {

@@ -31,7 +31,7 @@ constexpr std::int64_t spin_short_ns = 15'000;  // after a wait that has not pai
 constexpr std::int64_t spin_pause = 256;        // how many waits to leave out after two such
 
 void count_nap(machine* m) noexcept {
-  m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  m->naps.store(m->naps.load(std::memory_order_relaxed) + 1, std::memory_order_release);  // [DL1]
 }
 
 // Whether to doze before listening.

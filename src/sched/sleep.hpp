@@ -38,11 +38,11 @@ namespace weft::sched {
 class asleep {
  public:
   explicit asleep(machine* m) noexcept : m_(m) {
-    m_->is_asleep.store(true, std::memory_order_release);
+    m_->is_asleep.store(true, std::memory_order_release);  // [ST2] [E2]
   }
   asleep(const asleep&) = delete;
   asleep& operator=(const asleep&) = delete;
-  ~asleep() { m_->is_asleep.store(false, std::memory_order_release); }
+  ~asleep() { m_->is_asleep.store(false, std::memory_order_release); }  // [ST1] [E1]
 
  private:
   machine* const m_;

@@ -148,7 +148,9 @@ void stop_here() noexcept {
         "weft was used in the child of a fork(); such a child has no runtime and may only exec or "
         "_exit");
   }
-  if (machine* const m = this_machine()) m->has_stopped.store(true, std::memory_order_release);
+  if (machine* const m = this_machine()) {
+    m->has_stopped.store(true, std::memory_order_release);  // [ST2] [E2]
+  }
   for (;;) ::pause();
 }
 

@@ -70,7 +70,7 @@ void* starter_main(void*) {
   base::ask_for_slice(0, slice_of_thread_ns, base::slice_for::children_too);
   std::int64_t wait_ns = refused_min_ns;
   for (;;) {
-    const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);
+    const std::uint32_t seen = sched.starter_word.load(std::memory_order_acquire);  // [SR1]
     while (is_thread_wanted(base::now_ns())) {
       if (const int error = start_machine()) {
         tell_of_refusal(error);
@@ -107,7 +107,7 @@ int start_starter() noexcept {
 }
 
 void ask_for_thread_locked() noexcept {
-  sched.starter_word.fetch_add(1, std::memory_order_release);
+  sched.starter_word.fetch_add(1, std::memory_order_release);  // [SR1]
   base::futex_wake(sched.starter_word, 1);
 }
 

@@ -9,6 +9,10 @@
 // If the kernel refuses a thread, the processor goes back to the idle list, numb. It is staffed
 // again when something comes from outside or when the monitor tries again. The machines that exist
 // carry on.
+//
+// Memory order:
+//   [SR1] ask_for_thread_locked's change of starter_word (release) -> the starter (acquire): that a
+//         thread is wanted. What for, the starter reads under the lock.
 #pragma once
 
 #include "sched/machine.hpp"

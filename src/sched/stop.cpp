@@ -29,6 +29,19 @@
 //
 // The signal is SIGURG, which does nothing by default. The handler is installed only when the
 // process ends, because then the process has no more use for a handler of its own.
+//
+// Memory order:
+//   [ST1] Store-then-load with an asymmetric barrier. The exiting thread stores `stopping` and
+//         `stopped` on all seats, passes the heavy barrier, and then looks which machines are inside
+//         or asleep. A machine stores that it is inside, or no longer asleep, and then loads its
+//         seat's word or `stopping`. So a machine that is taken for a harmless one does not get into
+//         user code any more.
+//   [ST2] A machine that has stopped, sleeps or is held by the signal -> the exiting thread, before
+//         it runs destructors: what the machine's goroutines did. And back: a machine that is let go
+//         sees what the exiting thread did.
+//   [ST3] The end of a machine's pause -> the exiting thread: that the machine is awake. Without it
+//         the exiting thread might see the pause ended and the machine still asleep, and take it for
+//         harmless.
 #include "sched/stop.hpp"
 
 #include "base/backtrace.hpp"
@@ -145,8 +158,10 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
                          std::memory_order_relaxed);
     return;
   }
-  m->is_held.store(1, std::memory_order_seq_cst);
-  while (m->is_held.load(std::memory_order_seq_cst) != 0) base::futex_wait(m->is_held, 1);
+  m->is_held.store(1, std::memory_order_seq_cst);            // [ST2]
+  while (m->is_held.load(std::memory_order_seq_cst) != 0) {  // [ST2]
+    base::futex_wait(m->is_held, 1);
+  }
 }
 
 // Whether the thread stays in a system call, somewhere in a library.
@@ -156,10 +171,10 @@ bool is_left_alone(const machine* m) noexcept {
 
 // Whether the machine cannot get into user code for now.
 bool is_harmless(machine* m) noexcept {
-  if (m->has_stopped.load(std::memory_order_acquire)) return true;
-  if (m->is_held.load(std::memory_order_seq_cst) != 0) return true;
-  if (m->is_paused.load(std::memory_order_acquire)) return false;  // about to go on
-  return is_left_alone(m) || m->is_asleep.load(std::memory_order_acquire);
+  if (m->has_stopped.load(std::memory_order_acquire)) return true;          // [ST2]
+  if (m->is_held.load(std::memory_order_seq_cst) != 0) return true;         // [ST2]
+  if (m->is_paused.load(std::memory_order_acquire)) return false;           // [ST3]
+  return is_left_alone(m) || m->is_asleep.load(std::memory_order_acquire);  // [ST1] [ST2]
 }
 
 void pause_a_moment() noexcept {
@@ -172,7 +187,7 @@ void pause_a_moment() noexcept {
 bool signal_rest() noexcept {
   bool none = true;
   for (const auto& slot : sched.machine_table) {
-    machine* const m = slot.load(std::memory_order_acquire);
+    machine* const m = slot.load(std::memory_order_acquire);  // [MT1]
     if (m == nullptr) break;
     if (m == exiting_machine || is_harmless(m)) continue;
     none = false;
@@ -193,7 +208,7 @@ void stop_all(std::int64_t until_ns) noexcept {
 // Of the threads that the signal has stopped, lets the next `turn.width` go on.
 void let_next_go() noexcept {
   for (std::uint32_t n = 0; n < turn.width;) {
-    machine* const m = sched.machine_table[turn.at].load(std::memory_order_acquire);
+    machine* const m = sched.machine_table[turn.at].load(std::memory_order_acquire);  // [MT1]
     if (m == nullptr) {  // all have had their turn
       turn = {.at = 0,
               .width = std::min(turn.width * 2, machines_max),
@@ -201,7 +216,7 @@ void let_next_go() noexcept {
       return;
     }
     ++turn.at;
-    if (m->is_held.exchange(0, std::memory_order_seq_cst) == 0) continue;
+    if (m->is_held.exchange(0, std::memory_order_seq_cst) == 0) continue;  // [ST2]
     base::futex_wake(m->is_held, 1);
     ++n;
   }
@@ -367,14 +382,14 @@ void prepare_stop() noexcept { ::dl_iterate_phdr(&note_library, nullptr); }
 void freeze_goroutines() noexcept {
   machine* const self = this_machine();
   if (self != nullptr) self->holds_lock.fetch_add(1, std::memory_order_relaxed);  // never paused
-  sched.stopping.store(true, std::memory_order_seq_cst);
+  sched.stopping.store(true, std::memory_order_seq_cst);                          // [ST1] [PR1]
   for (const auto& slot : sched.machine_table) {
-    machine* const m = slot.load(std::memory_order_acquire);
+    machine* const m = slot.load(std::memory_order_acquire);  // [MT1]
     if (m == nullptr) break;
     if (m != self) m->seat.stop();
   }
-  base::heavy_barrier();
-  release_paused();  // paused threads may hold a lock that a report or a destructor needs
+  base::heavy_barrier();  // [ST1]
+  release_paused();       // paused threads may hold a lock that a report or a destructor needs
 }
 
 void stop_machines(int status) noexcept {

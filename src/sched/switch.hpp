@@ -45,7 +45,7 @@ void await_saved_slow(const goroutine* g) noexcept;
 
 // [C1] A waker may find the goroutine before its registers have left its last machine.
 [[gnu::always_inline]] inline void await_saved(const goroutine* g) noexcept {
-  if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]]
+  if (g->context.busy.load(std::memory_order_acquire) != 0) [[unlikely]]  // [C1]
     await_saved_slow(g);
 }
 

@@ -50,6 +50,7 @@
 //   [T2] fire's count in owed_ -> the attendant's exchange: what was written to the timer before,
 //        also if it had been pushed before. The attendant's exchange -> the next count: the
 //        attendant has read next_overdue_, which may now be written again.
+//   [T3] the end of a reference -> the end of the last one: what the other owners did.
 #include <weft/time.hpp>
 
 #include "base/check.hpp"
@@ -87,7 +88,7 @@ class timer_core final : public sched::timer, public chan_owner {
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   // In user mode only.
   void release() noexcept {
-    // acq_rel: the last owner sees what all others did.
+    // [T3]
     if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     if (channel_ == nullptr || silence()) delete this;
   }
@@ -147,7 +148,7 @@ class timer_core final : public sched::timer, public chan_owner {
     } else if (!self->function_->claim()) {
       // The owner of the timer, a context, is being destroyed and about to stop the timer.
       [[maybe_unused]] const std::uint32_t before =
-          self->references_.fetch_sub(1, std::memory_order_acq_rel);
+          self->references_.fetch_sub(1, std::memory_order_acq_rel);  // [T3]
       WEFT_ASSERT(before > 1);
     } else if (goroutine* const g = begin_start_inside()) {
       ::new (task_storage(g)) call_task(caller{self});  // nothing to destroy

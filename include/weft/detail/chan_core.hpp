@@ -52,6 +52,7 @@
 //   empty now, or was empty just before a value was put back in between.
 //   [N4] a receiver's release of count_ -> acquire of the hint: if the ring is empty because values
 //        were taken after a close, the hint sees the close when it reads flags_ once more.
+//   [N5] release() of a handle -> the last release(): what all others did.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -194,7 +195,7 @@ class WEFT_API chan_core {
   // Returns: whether there was no handle before. Only an owner needs to know.
   bool retain() noexcept { return references_.fetch_add(1, std::memory_order_relaxed) == 0; }
   void release() noexcept {
-    // acq_rel: the last release sees what all others did.
+    // [N5]
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) dropped();
   }
 
