@@ -6,6 +6,7 @@
 // whose stores may linger in a store buffer (tests/model/explore.hpp).
 #pragma once
 
+#include "base/fatal.hpp"
 #include "base/futex.hpp"
 #include "base/interrupt.hpp"
 #include "base/membarrier.hpp"
@@ -46,6 +47,11 @@ struct platform {
   static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
     base::futex_wake(word, count);
   }
+  // For WEFT_ASSERT_ON (check.hpp).
+  static void check(bool condition, const char* text) noexcept {
+    if (!condition) fatal(text);
+  }
+
   // Wakes the thread that sleeps in the poller.
   static void interrupt() noexcept { interrupt_poller(); }
 };

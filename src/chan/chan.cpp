@@ -119,6 +119,7 @@ void chan_core::lock_slow() noexcept {
 }
 
 void chan_core::make_privileged_locked(sched::machine* m) noexcept {
+  WEFT_ASSERT(lock_.load(std::memory_order_relaxed) != 0 && !is_biased());  // I4
   uses_in_a_row_ = 0;
   if (m == nullptr || has_forgone_bias()) return;
   // The next bias needs more uses in a row.

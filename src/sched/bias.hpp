@@ -36,6 +36,8 @@
 // tests/model/bias_test.cpp walks the interleavings.
 #pragma once
 
+#include "base/check.hpp"
+
 #include <atomic>
 #include <cstdint>
 
@@ -65,6 +67,7 @@ template <class Platform, class Machine>
 void revoke_bias_alone(typename Platform::template atomic<Machine*>& bias) noexcept {
   const Machine* const owner = bias.load(std::memory_order_acquire);  // [E4]
   if (owner == nullptr) return;
+  WEFT_ASSERT_ON(Platform, owner != leaving<Machine>);      // I2
   bias.store(leaving<Machine>, std::memory_order_seq_cst);  // [E1]
   wait_until_away<Platform>(*owner);
   bias.store(nullptr, std::memory_order_release);  // [E3]

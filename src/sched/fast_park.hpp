@@ -30,6 +30,7 @@ namespace weft::sched {
 [[gnu::always_inline]] inline goroutine* prepare_park_on(machine* m,
                                                          detail::wait_reason reason) noexcept {
   goroutine* const g = m->g;
+  WEFT_ASSERT(m->seat.inside_hint() && g->get_status() == state::running);
   g->reason.store(reason, std::memory_order_relaxed);  // dumps read it as a hint
   g->set_status(state::waiting);
   // relaxed: a waker finds the goroutine through the primitive's lock.

@@ -19,6 +19,7 @@
 //   [W1] (idle_state.hpp) without a light barrier.
 #pragma once
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/lock.hpp"
 #include "sched/goroutine_list.hpp"
@@ -39,13 +40,13 @@ class global_queue {
     const std::lock_guard hold(lock_);
     queue& q = of(which);
     q.list.push_back(g);
-    q.count_locked();
+    count_locked(q);
   }
   void push(from which, goroutine_list& batch) noexcept {
     const std::lock_guard hold(lock_);
     queue& q = of(which);
     q.list.append(batch);
-    q.count_locked();
+    count_locked(q);
   }
 
   // Puts `batch` before all others in `shared`.
@@ -53,7 +54,7 @@ class global_queue {
     const std::lock_guard hold(lock_);
     batch.append(shared_.list);
     shared_.list.append(batch);
-    shared_.count_locked();
+    count_locked(shared_);
   }
 
   // Takes up to `n` goroutines: the first, and those after it that have waited since before
@@ -68,7 +69,7 @@ class global_queue {
       out.push_back(q.list.pop_front());
     }
     if (taken != 0) {
-      q.count_locked();
+      count_locked(q);
       // relaxed: written under the lock only.
       q.taken.store(q.taken.load(std::memory_order_relaxed) + taken, std::memory_order_relaxed);
     }
@@ -102,7 +103,7 @@ class global_queue {
     before.append(q.list);
     q.list.append(before);
     if (g != nullptr) {
-      q.count_locked();
+      count_locked(q);
       q.taken.store(q.taken.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
     return g;
@@ -129,13 +130,15 @@ class global_queue {
     std::atomic<std::size_t> size{0};                 // [W1] written under lock_
     std::atomic<std::int64_t> since_ns{base::never};  // written under lock_; relaxed: a hint
     std::atomic<std::uint64_t> taken{0};              // written under lock_
-
-    void count_locked() noexcept {
-      size.store(list.size(), std::memory_order_seq_cst);  // [W1]
-      since_ns.store(list.empty() ? base::never : list.front()->since_ns,
-                     std::memory_order_relaxed);
-    }
   };
+
+  // To be called after a change of `q`.
+  void count_locked(queue& q) noexcept {
+    WEFT_ASSERT(lock_.is_locked());
+    q.size.store(q.list.size(), std::memory_order_seq_cst);  // [W1]
+    q.since_ns.store(q.list.empty() ? base::never : q.list.front()->since_ns,
+                     std::memory_order_relaxed);
+  }
 
   queue& of(from which) noexcept {
     return which == from::woken ? woken_ : which == from::shared ? shared_ : overflow_;

@@ -13,6 +13,7 @@
 // where the processor goes next and how the goroutine gets one again.
 #include "sched/handoff.hpp"
 
+#include "base/check.hpp"
 #include "sched/counters.hpp"
 #include "sched/enter.hpp"
 #include "sched/ownership.hpp"
@@ -50,6 +51,7 @@ counter& counter_of(retake_cause why) noexcept {
 
 // Requires: the lock. Returns: the machine to wake, or null.
 machine* pass_on_from_locked(machine* m, retake_cause why) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   // A lender may have computed for a moment only.
   const std::int64_t slice_ns = sched.slice_ns.load(std::memory_order_relaxed);
   m->turn_until_ns = why == retake_cause::hog    ? 0
@@ -75,6 +77,7 @@ bool claim_from(machine* owner, seat::word_kind otherwise) noexcept {
 // Whether the machine has its processor back from a loan and has not noticed: the seat's word is
 // still `taken`. Requires: the lock.
 bool is_returned_locked(const machine* owner, const processor& p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   return owner->is_returned.load(std::memory_order_relaxed) && owner->p == &p;
 }
 
@@ -164,6 +167,7 @@ void begin_blocking() noexcept {
   if (m == nullptr || sched::the_scheduler.stopping.load(std::memory_order_relaxed)) return;
   m = enter(m);
   if (!give_up_seat(m)) stop_here();
+  WEFT_ASSERT(m->g->get_status() == state::running);
   m->g->set_status(state::blocking);
   the_counters.handoff_blocking.add();
   ownership::pass_on_own(m);

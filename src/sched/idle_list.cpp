@@ -37,6 +37,7 @@ void remove_idle_locked(processor* p) noexcept {
 }
 
 processor* find_idle_locked(processor::idleness how) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   processor* polling = nullptr;
   processor* without_thread = nullptr;
   for (processor* p = sched.idle_processors.front(); p != nullptr;
@@ -60,6 +61,7 @@ machine* rouse_locked(processor* p) noexcept {
 }
 
 void revive_numb_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   for (processor* p = sched.idle_processors.front(); p != nullptr;
        p = idle_processor_list::after(p)) {
     if (p->idle != processor::idleness::numb) continue;

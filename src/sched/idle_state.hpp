@@ -31,6 +31,7 @@
 //       every queue afterwards.
 #pragma once
 
+#include "base/check.hpp"
 #include "base/platform.hpp"
 
 #include <cstdint>
@@ -73,11 +74,17 @@ class basic_idle_state {
 
   // Ends one search. The caller has to do next what I2 says. Returns: true if no search is left.
   bool end_search() noexcept {
-    return word_.fetch_sub(one_searching, std::memory_order_seq_cst) / one_searching == 1;  // [W1]
+    const std::uint64_t before = word_.fetch_sub(one_searching, std::memory_order_seq_cst);  // [W1]
+    WEFT_ASSERT_ON(Platform, before >= one_searching);
+    return before / one_searching == 1;
   }
 
   void start_listening() noexcept { word_.fetch_add(1, std::memory_order_seq_cst); }  // [W1]
-  void stop_listening() noexcept { word_.fetch_sub(1, std::memory_order_seq_cst); }   // [W1]
+  void stop_listening() noexcept {
+    [[maybe_unused]] const std::uint64_t before =
+        word_.fetch_sub(1, std::memory_order_seq_cst);      // [W1]
+    WEFT_ASSERT_ON(Platform, before % one_searching != 0);  // I1
+  }
 
   std::uint32_t searching_hint() const noexcept {
     return static_cast<std::uint32_t>(word_.load(std::memory_order_relaxed) / one_searching);

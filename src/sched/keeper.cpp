@@ -1,5 +1,6 @@
 #include "sched/keeper.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/interrupt.hpp"
 #include "sched/all_timers.hpp"
@@ -17,11 +18,13 @@ scheduler& sched = the_scheduler;
 }  // namespace
 
 bool is_keeper_needed_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   const std::int64_t earliest = earliest_timer_hint();
   return earliest != base::never && (sched.keeper == nullptr || earliest < sched.keeper_until_ns);
 }
 
 machine* pass_timekeeping_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   sched.keeper = nullptr;
   if (earliest_timer_hint() == base::never) return nullptr;
   processor* p = find_idle_locked(processor::idleness::listening);

@@ -1,5 +1,6 @@
 #include "sched/monitor_sleep.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/futex.hpp"
 #include "base/interrupt.hpp"
@@ -94,6 +95,7 @@ void note_activity() noexcept {
 }
 
 bool stop_monitor_listening_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   if (!sched.monitor_listens) return false;
   sched.monitor_listens = false;
   sched.idle.stop_listening();

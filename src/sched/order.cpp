@@ -1,6 +1,7 @@
 // order.cpp: the look, which is the pick that reads the clock. order.hpp has the policy.
 #include "sched/order.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "sched/ownership.hpp"
 #include "sched/poller.hpp"
@@ -38,6 +39,7 @@ std::int64_t since(const goroutine* g) noexcept { return g != nullptr ? g->since
 // Puts `list` in front of a queue whose goroutines have waited for less long. Requires: at most
 // batch_max goroutines, and room for them.
 void put_in_front(run_queue& r, goroutine_list& list) noexcept {
+  WEFT_ASSERT(list.size() <= batch_max && list.size() <= run_queue::capacity - r.size());
   goroutine* all[batch_max];
   std::size_t n = 0;
   while (goroutine* const g = list.pop_front()) all[n++] = g;
@@ -86,6 +88,7 @@ void note_turn(processor& p, std::int64_t now) noexcept {
     gap = std::min(gap * 2, gap_max);
   }
   if (is_refused_threads()) gap = 1;  // every pick must reach choose_for_last_thread()
+  WEFT_ASSERT(gap >= 1 && gap <= gap_max);
   p.look_gap.store(gap, std::memory_order_relaxed);
   p.until_look = gap;
 }
@@ -314,6 +317,7 @@ void keep_loan(processor& p) noexcept {
 
 void push_beside_next(processor& p, goroutine* g) noexcept {
   goroutine* first = take_next(p);
+  WEFT_ASSERT(first != nullptr && first != g);
   if (!p.is_others_time.load(std::memory_order_relaxed) &&
       first->since_ns < p.clock_ns.load(std::memory_order_relaxed)) {
     std::swap(first, g);
@@ -473,6 +477,7 @@ bool pass_turn(machine* m) noexcept {
   processor& p = *m->p;
   goroutine* const next = look(p);
   if (next == nullptr) return false;
+  WEFT_ASSERT(next != g);
   mark_runnable(g);
   // If a gift is still due, the look found no queued goroutine to give to all processors. Then the
   // goroutine that yields is the gift.

@@ -76,6 +76,7 @@
 // All functions here require: inside the runtime, holding the processor.
 #pragma once
 
+#include "base/check.hpp"
 #include "base/membarrier.hpp"
 #include "sched/global_queue.hpp"
 #include "sched/machine.hpp"
@@ -111,6 +112,7 @@ inline bool has_run(const goroutine* g) noexcept {
 
 // Queues `g` without changing its age.
 [[gnu::always_inline]] inline void push(processor& p, run_queue& r, goroutine* g) noexcept {
+  WEFT_ASSERT(g->how < mode::thread || g->how == mode::stopped);  // run_queue.hpp, I2
   if (r.try_push_back(g)) [[likely]]
     return;
   overflow(p, r);
@@ -196,6 +198,7 @@ class firing {
 }
 
 [[gnu::always_inline]] inline goroutine* pick(processor& p) noexcept {
+  WEFT_ASSERT(p.until_look != 0);
   count_pick(p);
   if (--p.until_look == 0) [[unlikely]]
     return look(p);

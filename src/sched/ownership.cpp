@@ -52,6 +52,8 @@ void departure::finish() const noexcept {
 // --- a machine and its processor ---------------------------------------------------------------
 
 void ownership::hold(machine* m, processor* p) noexcept {
+  WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr ||
+              p->holder.load(std::memory_order_relaxed) == m);       // I1
   WEFT_ASSERT(m->p == nullptr || m->p == p);                         // I1
   WEFT_ASSERT(m->lent == nullptr);                                   // I2
   WEFT_ASSERT(p->idle == processor::idleness::busy && !p->retired);  // I5
@@ -61,11 +63,14 @@ void ownership::hold(machine* m, processor* p) noexcept {
 
 void ownership::hold_locked(machine* m, processor* p) noexcept {
   WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(!sched.starting.contains(p));  // I5
+  WEFT_ASSERT(!m->searching);
   hold(m, p);
   m->searching = true;
 }
 
 bool ownership::hold_waiting_locked(machine* m) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   processor* const p = take_waiting_locked();
   if (p != nullptr) hold_locked(m, p);
   return p != nullptr;
@@ -85,7 +90,8 @@ processor* ownership::lose_locked(machine* m) noexcept {
 }
 
 void ownership::keep_locked(machine* m) noexcept {
-  WEFT_ASSERT(m->p != nullptr && m->lent == nullptr);
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(m->p != nullptr && m->lent == nullptr);  // I2 I4
   m->is_returned.value_.store(false, std::memory_order_relaxed);
   m->seat.reclaim();
 }
@@ -98,6 +104,7 @@ void ownership::seize_locked(machine* m, processor* p) noexcept {
 }
 
 machine* ownership::dismiss_sleeper_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   machine* const sleeper = p->holder.load(std::memory_order_relaxed);
   if (sleeper == nullptr) return nullptr;
   WEFT_ASSERT(sleeper->p == p);                                // I1
@@ -144,6 +151,7 @@ void ownership::grant_own(machine* m, goroutine* g) noexcept {
 // --- a processor without a machine -------------------------------------------------------------
 
 machine* ownership::pass_on_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
   count_pick(*p);  // shows the monitor that the processor goes on
   if (p->retiring.load(std::memory_order_relaxed)) {
@@ -177,17 +185,21 @@ machine* ownership::pass_on_locked(processor* p) noexcept {
 }
 
 departure ownership::after_passing_locked(const processor& p, machine* woken) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   const bool is_idle = p.idle != processor::idleness::busy;
   return {.woken = woken, .keeper = keep_time_locked(), .is_idle = is_idle};
 }
 
 machine* ownership::staff_searching_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   if (sched.idle.try_search(processors_max)) return staff_locked(p);
   add_idle_locked(p, processor::idleness::listening);  // each searcher's last look is still to come
   return nullptr;
 }
 
 machine* ownership::staff_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(p->idle == processor::idleness::busy && !p->retired);
   machine* m = p->holder.load(std::memory_order_relaxed);  // written under the lock while idle
   if (m == nullptr) {
     sched.needs_reserve = true;
@@ -206,6 +218,8 @@ machine* ownership::staff_locked(processor* p) noexcept {
 }
 
 machine* ownership::go_without_thread_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
   if (is_lent(*p)) {
     return_locked(p);
     return nullptr;
@@ -219,6 +233,7 @@ machine* ownership::go_without_thread_locked(processor* p) noexcept {
 }
 
 machine* ownership::rescue_starting_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   processor* const p = take_starting_locked();
   if (p == nullptr) return nullptr;
   sched.idle.end_search();
@@ -233,7 +248,7 @@ machine* ownership::grant_locked(processor* p, goroutine* g) noexcept {
   WEFT_ASSERT(sched.lock.is_locked());
   WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
   machine* const to = g->bound;
-  WEFT_ASSERT(to->granted == nullptr);
+  WEFT_ASSERT(has_own_thread(g) && to->granted == nullptr);
   // Not into to->p: the machine may still be on its way to sleep, with a processor of its own.
   to->granted.value_ = g;
   to->granted_p.value_ = p;
@@ -251,6 +266,7 @@ void ownership::note_turn(processor& p, std::int64_t now) noexcept {
 }
 
 machine* ownership::grant_turn_locked(processor* p, goroutine* g) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   while (goroutine* const w = p->woken.pop_front()) {
     sched.global.push(global_queue::from::woken, w);
   }
@@ -263,6 +279,7 @@ goroutine* ownership::await_grant(machine* m, void (*lie_down)()) noexcept {
   sleep_for_grant(m, lie_down);
   goroutine* const g = m->granted;
   if (g == nullptr) return nullptr;
+  WEFT_ASSERT(m->p == nullptr && g->bound == m && !m->is_spare);
   m->granted.value_ = nullptr;
   m->seat.reclaim();
   hold(m, m->granted_p);
@@ -313,6 +330,8 @@ bool ownership::acquire(machine* m) noexcept {
 // --- loans -------------------------------------------------------------------------------------
 
 machine* ownership::lend_locked(machine* m, processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);
   WEFT_ASSERT(m->p == nullptr && m->lent == nullptr);  // I2
   end_loan_of_locked(*p);
   m->lent.value_ = p;
@@ -324,6 +343,7 @@ machine* ownership::lend_locked(machine* m, processor* p) noexcept {
 }
 
 void ownership::return_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   machine* const lender = p->lender.load(std::memory_order_relaxed);
   WEFT_ASSERT(lender->lent == p && lender->p == nullptr);  // I2
   end_loan_locked(lender);

@@ -21,6 +21,7 @@
 // its address. So a parker may be gone as soon as its wait() has returned.
 #pragma once
 
+#include "base/check.hpp"
 #include "base/platform.hpp"
 
 #include <cstdint>
@@ -38,7 +39,10 @@ class basic_parker {
   // then on only wake() can let it go on.
   template <class F>
   void wait(F&& lie_down) noexcept {
-    if (word_.exchange(sleeping_for_ever, std::memory_order_acq_rel) != token) {  // [K1] [K3]
+    const std::uint32_t before =
+        word_.exchange(sleeping_for_ever, std::memory_order_acq_rel);  // [K1] [K3]
+    WEFT_ASSERT_ON(Platform, before == empty || before == token);      // one waiter
+    if (before != token) {
       lie_down();
       while (word_.load(std::memory_order_acquire) != token) {  // [K2]
         Platform::futex_wait(word_, sleeping_for_ever);
@@ -55,7 +59,9 @@ class basic_parker {
 
   // Waits until `deadline_ns` at the latest. Returns: whether a token was consumed.
   bool wait_until(std::int64_t deadline_ns) noexcept {
-    if (word_.exchange(sleeping, std::memory_order_acq_rel) != token) {  // [K1]
+    const std::uint32_t before = word_.exchange(sleeping, std::memory_order_acq_rel);  // [K1]
+    WEFT_ASSERT_ON(Platform, before == empty || before == token);                      // one waiter
+    if (before != token) {
       bool in_time = true;
       while (in_time && word_.load(std::memory_order_acquire) != token) {  // [K2]
         in_time = Platform::futex_wait_until(word_, sleeping, deadline_ns);
@@ -72,7 +78,10 @@ class basic_parker {
   // other reason. Returns: whether a token was consumed.
   template <class F>
   bool wait_elsewhere(F&& block) noexcept {
-    if (word_.exchange(sleeping_elsewhere, std::memory_order_acq_rel) != token) {  // [K1]
+    const std::uint32_t before =
+        word_.exchange(sleeping_elsewhere, std::memory_order_acq_rel);  // [K1]
+    WEFT_ASSERT_ON(Platform, before == empty || before == token);       // one waiter
+    if (before != token) {
       block();
       return consume();
     }

@@ -8,6 +8,7 @@
 //         were seen without its wait, another goroutine's wait would not be seen.
 #include "sched/poller.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/interrupt.hpp"
@@ -243,6 +244,9 @@ void poller::end_close(pollable& r) noexcept {
   {
     const std::lock_guard hold_in(r.sides[0].lock);
     const std::lock_guard hold_out(r.sides[1].lock);
+    for ([[maybe_unused]] const pollable::side& s : r.sides) {
+      WEFT_ASSERT(s.is_closing && s.waiter == nullptr);
+    }
     ++r.sequence;
   }
   lock_.lock();
@@ -295,6 +299,7 @@ bool poller::has_passed(const pollable::side& s) noexcept {
 
 [[gnu::always_inline]] inline bool poller::park_locked(pollable::side& s, goroutine* self,
                                                        std::int64_t until_ns) noexcept {
+  WEFT_ASSERT(s.lock.is_locked() && s.waiter == nullptr && !s.is_closing);
   s.waiter = self;
   count_wait();
   s.lock.unlock();
@@ -398,7 +403,10 @@ bool poller::try_attend() noexcept {
   return !attended_.exchange(true, std::memory_order_acquire);  // [PO2]
 }
 
-void poller::leave() noexcept { attended_.store(false, std::memory_order_release); }  // [PO2]
+void poller::leave() noexcept {
+  WEFT_ASSERT(is_attended());
+  attended_.store(false, std::memory_order_release);  // [PO2]
+}
 
 template <int most>
 [[gnu::noinline]] void poller::collect(std::int64_t until_ns, goroutine_list& out) noexcept {
@@ -412,6 +420,7 @@ template <int most>
 }
 
 void poller::poll(std::int64_t until_ns, goroutine_list& out) noexcept {
+  WEFT_ASSERT(is_attended());
   const int saved = errno;
   if (until_ns == 0) {
     collect<events_in_passing>(0, out);

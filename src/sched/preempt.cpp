@@ -34,6 +34,7 @@
 #include "sched/preempt.hpp"
 
 #include "base/backtrace.hpp"
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/ignore_signal.hpp"
@@ -79,12 +80,14 @@ void queue_paused(goroutine* g) noexcept {
 // Waits in the handler for the turn of `g`, which runs on `m`. Requires: inside, the seat given up,
 // and `g` in a queue, where others find it.
 void wait_for_turn(machine* m, goroutine* g) noexcept {
+  WEFT_ASSERT(m->seat.inside_hint());
   m->is_paused.store(true, std::memory_order_seq_cst);                     // [PR1]
   const bool granted = !sched.stopping.load(std::memory_order_seq_cst) &&  // [PR1]
                        ownership::await_grant(m, &never_lies_down) != nullptr;
   m->is_paused.store(false, std::memory_order_release);  // [ST3] await_grant() has ended its sleep
   sched.paused_count.fetch_sub(1, std::memory_order_relaxed);
   if (!granted) return;  // the process ends: `g` goes on, for it may hold the lock of malloc
+  WEFT_ASSERT(m->g == g && m->p != nullptr && g->bound == m);
   if (g->how == mode::paused) {
     g->how = mode::parked;
     g->bound = nullptr;
@@ -119,6 +122,7 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
     the_counters.preempt_refused.add();
   } else {
     pauses = true;
+    WEFT_ASSERT(m->granted == nullptr && !m->searching);
     sched.paused_count.fetch_add(1, std::memory_order_relaxed);
     if (g->how != mode::bound) {
       g->how = mode::paused;

@@ -13,6 +13,7 @@
 //        records below that number.
 #include "sched/resize.hpp"
 
+#include "base/check.hpp"
 #include "base/cpu_limit.hpp"
 #include "base/random.hpp"
 #include "sched/enter.hpp"
@@ -56,6 +57,7 @@ bool make_processor(std::uint32_t index) noexcept {
 }
 
 void revive_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   if (!p->retired) return;
   p->retired = false;
   p->retiring.store(false, std::memory_order_relaxed);  // ordered by the lock
@@ -65,6 +67,7 @@ void revive_locked(processor* p) noexcept {
 // Takes a processor that no machine uses out of circulation. Returns: the machine to wake after
 // unlocking, or null.
 machine* retire_unused_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   p->retiring.store(true, std::memory_order_relaxed);
   if (p->idle != processor::idleness::busy) {
     remove_idle_locked(p);
@@ -95,6 +98,9 @@ void retire(processor* p) noexcept {
 }  // namespace
 
 void retire_locked(processor& p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(p.holder.load(std::memory_order_relaxed) == nullptr);  // ownership.hpp
+  WEFT_ASSERT(p.idle == processor::idleness::busy && !p.retired);
   ownership::end_loan_of_locked(p);
   drain(p);
   p.retired = true;

@@ -78,6 +78,7 @@
 //   TSan that one goroutine's leave precedes the next goroutine's entry.)
 #pragma once
 
+#include "base/check.hpp"
 #include "base/platform.hpp"
 #include "base/sanitizer.hpp"
 
@@ -107,8 +108,11 @@ class basic_seat {
     return word_.load(Platform::hot_load) == free;  // [S1] [S3]
   }
 
-  // Owner.
-  void leave() noexcept { inside_.store(0, std::memory_order_release); }  // [S2] [S4]
+  // Owner. Requires: inside.
+  void leave() noexcept {
+    WEFT_ASSERT_ON(Platform, is_owner_inside());
+    inside_.store(0, std::memory_order_release);  // [S2] [S4]
+  }
 
   // Owner, after an enter() that returned false. Waits for a claimer to finish.
   // Returns: free (go on), taken or stopped (the processor must not be touched), or the whole word
@@ -130,18 +134,22 @@ class basic_seat {
   // Owner. Returns: true if the word was still `question`. Then the thief that wrote it waits for
   // its share; or, if it is a plea, this owner has to yield.
   bool accept(std::uint32_t question) noexcept {
+    WEFT_ASSERT_ON(Platform, kind_of(question) == asked || question == yield_please);
     return word_.compare_exchange_strong(question, free, std::memory_order_acquire,  // [S5]
                                          std::memory_order_relaxed);
   }
 
-  // Owner, holding a processor again. The word may still be `taken`.
+  // Owner, inside and holding a processor again. The word may still be `taken`.
   void reclaim() noexcept {
+    WEFT_ASSERT_ON(Platform, is_owner_inside());
     std::uint32_t expected = taken;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);  // I2
   }
 
-  // Owner, about to run another goroutine: a plea was meant for the goroutine that ran before.
+  // Owner, inside and about to run another goroutine: a plea was meant for the goroutine that ran
+  // before.
   void forget_plea() noexcept {
+    WEFT_ASSERT_ON(Platform, is_owner_inside());
     std::uint32_t expected = yield_please;
     word_.compare_exchange_strong(expected, free, std::memory_order_relaxed);
   }
@@ -149,6 +157,7 @@ class basic_seat {
   // Owner, inside and holding the processor, which it is about to give away.
   // Returns: false if another thread wrote the word meanwhile: settle() must follow.
   bool give_up() noexcept {
+    WEFT_ASSERT_ON(Platform, is_owner_inside());
     std::uint32_t expected = free;
     return word_.compare_exchange_strong(expected, taken, std::memory_order_acq_rel,  // [S3]
                                          std::memory_order_relaxed);
@@ -185,6 +194,7 @@ class basic_seat {
   // yield_please), but a plea that was there before stays. Returns: true if it succeeded; then
   // release() or take() must follow, soon.
   bool claim(int turns, word_kind otherwise = free) noexcept {
+    WEFT_ASSERT_ON(Platform, otherwise == free || otherwise == yield_please);  // I3
     std::uint32_t expected = free;
     while (!word_.compare_exchange_strong(expected, pending, std::memory_order_acquire,  // [S3]
                                           std::memory_order_relaxed)) {
@@ -219,7 +229,10 @@ class basic_seat {
     return inside_.load(std::memory_order_seq_cst) != 0;  // [S2] [E1] [E2] [ST1]
   }
 
-  static std::uint32_t thief_of(std::uint32_t word) noexcept { return word >> thief_shift; }
+  static std::uint32_t thief_of(std::uint32_t word) noexcept {
+    WEFT_ASSERT_ON(Platform, kind_of(word) == asked);
+    return word >> thief_shift;
+  }
   static word_kind kind_of(std::uint32_t word) noexcept {
     return static_cast<word_kind>(word & kind_mask);
   }
@@ -239,12 +252,17 @@ class basic_seat {
     return false;
   }
 
-  // An exchange, not a store: if the process has begun to end meanwhile, the word stays `stopped`.
+  // Claimer: only a claim that was made can be decided. An exchange, not a store: if the process has
+  // begun to end meanwhile, the word stays `stopped`.
   void decide(word_kind outcome) noexcept {
     std::uint32_t expected = pending;
     word_.compare_exchange_strong(expected, outcome, std::memory_order_release,  // [S3]
                                   std::memory_order_relaxed);
+    WEFT_ASSERT_ON(Platform, expected == pending || expected == stopped);
   }
+
+  // For assertions.
+  bool is_owner_inside() const noexcept { return inside_.load(std::memory_order_relaxed) == 1; }
 
   typename Platform::template atomic<std::uint32_t> inside_{0};
   typename Platform::template atomic<std::uint32_t> word_{free};

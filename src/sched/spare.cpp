@@ -22,7 +22,8 @@ constexpr std::int64_t spare_life_ns = 5'000'000'000;
 constexpr std::uint32_t spare_kept = 4;
 
 void remove_spare_locked(machine* m) noexcept {
-  WEFT_ASSERT(m->is_spare);
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(m->is_spare && m->p == nullptr);
   m->is_spare = false;
   sched.spare.remove(m);
 }
@@ -37,6 +38,7 @@ void add_spare_locked(machine* m) noexcept {
 }
 
 machine* take_spare_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   machine* const m = sched.spare.front();
   if (m != nullptr) remove_spare_locked(m);
   if (sched.spare.size() < spare_reserve) ask_for_thread_locked();

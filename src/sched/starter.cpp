@@ -1,5 +1,6 @@
 #include "sched/starter.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
 #include "base/futex.hpp"
@@ -107,13 +108,20 @@ int start_starter() noexcept {
 }
 
 void ask_for_thread_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   sched.starter_word.fetch_add(1, std::memory_order_release);  // [SR1]
   base::futex_wake(sched.starter_word, 1);
 }
 
-bool can_ask_for_thread_locked() noexcept { return sched.has_starter && !is_refused_threads(); }
+bool can_ask_for_thread_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  return sched.has_starter && !is_refused_threads();
+}
 
 void add_starting_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  WEFT_ASSERT(p->holder.load(std::memory_order_relaxed) == nullptr);  // ownership.hpp
+  WEFT_ASSERT(p->idle == processor::idleness::busy && !p->retired);
   if (sched.starting.empty()) {
     sched.starting_since_ns.store(base::now_ns(), std::memory_order_relaxed);
   }
@@ -123,6 +131,7 @@ void add_starting_locked(processor* p) noexcept {
 }
 
 bool remove_starting_locked(processor* p) noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   if (!sched.starting.contains(p)) return false;
   sched.starting.remove(p);
   if (sched.starting.empty()) {
@@ -138,6 +147,7 @@ processor* take_starting_locked() noexcept {
 }
 
 bool has_thread_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
   if (!sched.spare.empty()) return true;
   return sched.has_starter && sched.machines < machines_max - spare_reserve &&
          !is_refused_threads();
@@ -148,7 +158,10 @@ bool has_thread_hint() noexcept {
   return has_thread_locked();
 }
 
-bool has_spare_locked() noexcept { return !sched.spare.empty() || !is_refused_threads(); }
+bool has_spare_locked() noexcept {
+  WEFT_ASSERT(sched.lock.is_locked());
+  return !sched.spare.empty() || !is_refused_threads();
+}
 
 bool has_spare_hint() noexcept {
   const std::lock_guard hold(sched.lock);

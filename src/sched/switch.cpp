@@ -52,6 +52,7 @@ struct remains {
 // switched.
 [[gnu::always_inline]] inline void begin_in_place(machine* m, goroutine* next,
                                                   const remains& left) noexcept {
+  WEFT_ASSERT(next->how == mode::fresh && next->stack == nullptr);
   next->stack = left.stack;
   next->how = mode::parked;
   next->set_status(state::running);
@@ -102,6 +103,7 @@ struct remains {
 void end_goroutine() {
   machine* m = this_machine();
   goroutine* const g = m->g;
+  WEFT_ASSERT(g->get_status() == state::running || g->get_status() == state::blocking);
   // Outside the runtime: names and goroutine-local values are on the heap, and the destructors of
   // the values are the user's.
   if (g->extra.load(std::memory_order_relaxed) != nullptr) destroy_extra(g);
@@ -221,6 +223,7 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept {
 }
 
 void run_goroutine(machine* m, goroutine* g) noexcept {
+  WEFT_ASSERT(m->g == nullptr && m->p != nullptr);
   switch_to(m, &m->scheduler, &m->fake_stack, m->fp, g);
   announce_arrival(m->fake_stack);
   m->fp.install();

@@ -4,6 +4,7 @@
 
 #include "arch/context.hpp"
 #include "arch/entry.hpp"
+#include "base/check.hpp"
 #include "base/sanitizer.hpp"
 #include "sched/enter.hpp"
 #include "sched/order.hpp"
@@ -110,9 +111,13 @@ template <announce when = announce::if_needed>
 [[gnu::always_inline]] inline void switch_to(machine* m, arch::context* from, void** fake_stack,
                                              const arch::fp_control& current,
                                              goroutine* next) noexcept {
+  WEFT_ASSERT(m->seat.inside_hint() && next->stack != nullptr);
+  WEFT_ASSERT(next->get_status() == state::runnable);
   m->g = next;
   next->set_status(state::running);
   if (next->how == mode::parked || next->how == mode::bound) {
+    WEFT_ASSERT(next->context.busy.load(std::memory_order_relaxed) == 0);
+    WEFT_ASSERT(next->how != mode::bound || next->bound == m);
     if (!(current == next->fp)) next->fp.install();
     announce_goroutine<when>(fake_stack, next);
     arch::switch_context(from, &next->context);
@@ -166,6 +171,7 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
 // Parks. Leaves the calling goroutine, which a waker can find already, and runs others until it is
 // resumed. Inside before and after; afterwards the machine may be another one.
 [[gnu::always_inline]] inline void suspend(machine* m, goroutine* g) noexcept {
+  WEFT_ASSERT(m->g == g && m->p != nullptr && m->seat.inside_hint());
   if (g->how == mode::bound) [[unlikely]] {
     m->task = errand::wait_bound;
     m->errand_goroutine = g;
@@ -183,6 +189,7 @@ void switch_from_announced(machine* m, goroutine* g, goroutine* next) noexcept;
 
 // To be called before a running goroutine is put into a queue, where others find it at once.
 [[gnu::always_inline]] inline void mark_runnable(goroutine* g) noexcept {
+  WEFT_ASSERT(g->get_status() == state::running);
   // relaxed: the seat or a lock orders this before the thread that takes `g` from the queue.
   g->context.busy.store(1, std::memory_order_relaxed);
   g->set_status(state::runnable);

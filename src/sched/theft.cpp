@@ -1,5 +1,6 @@
 #include "sched/theft.hpp"
 
+#include "base/check.hpp"
 #include "base/clock.hpp"
 #include "base/platform.hpp"
 #include "sched/choice.hpp"
@@ -46,6 +47,7 @@ void take_half(processor& victim, share& out) noexcept {
   if (out.wants_next && out.size == 0) {
     if (goroutine* const g = take_next(victim)) out.items[out.size++] = g;
   }
+  WEFT_ASSERT(out.woken <= out.size && out.size <= share::most);
 }
 
 // Waits for the victim's answer. Returns: whether the answer came.
@@ -63,6 +65,7 @@ bool await_delivery(processor& p, std::int64_t until_ns) noexcept {
 
 goroutine* keep_share(processor& p, const share& loot) noexcept {
   if (loot.size == 0) return nullptr;
+  WEFT_ASSERT(loot.woken <= loot.size && loot.size <= share::most);
   for (std::uint32_t i = 1; i < loot.size; ++i) {
     goroutine* const g = loot.items[i];
     if (i < loot.woken) {
@@ -222,6 +225,7 @@ void judge_theft(processor& p, std::int64_t now) noexcept {
 
 void hand_over(machine* m, std::uint32_t thief) noexcept {
   processor& to = *the_scheduler.processors[thief].load(std::memory_order_relaxed);
+  WEFT_ASSERT(&to != m->p.get() && to.delivered.load(std::memory_order_relaxed) == 0);
   to.mailbox.size = 0;
   if (m->p != nullptr) take_half(*m->p, to.mailbox);
   to.delivered.store(1, std::memory_order_release);  // [M1]
@@ -229,6 +233,7 @@ void hand_over(machine* m, std::uint32_t thief) noexcept {
 
 void turn_away(std::uint32_t thief) noexcept {
   processor& to = *the_scheduler.processors[thief].load(std::memory_order_relaxed);
+  WEFT_ASSERT(to.delivered.load(std::memory_order_relaxed) == 0);
   to.mailbox.size = 0;
   to.delivered.store(1, std::memory_order_release);  // [M1]
 }

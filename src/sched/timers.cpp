@@ -85,6 +85,7 @@ void timer_heap::clear() noexcept {
 }
 
 timer* timer_heap::first_locked() const noexcept {
+  WEFT_ASSERT(lock_.is_locked());
   timer* const t = size_ != 0 ? entries_[0].what : nullptr;
   timer* const other = spill_.first();
   if (other == nullptr) [[likely]]
@@ -93,6 +94,7 @@ timer* timer_heap::first_locked() const noexcept {
 }
 
 void timer_heap::insert_locked(timer& t) noexcept {
+  WEFT_ASSERT(lock_.is_locked());
   if (size_ == capacity_ && !grow_locked()) [[unlikely]] {
     t.place = spilled;
     spill_.insert(t);
@@ -102,6 +104,7 @@ void timer_heap::insert_locked(timer& t) noexcept {
 }
 
 void timer_heap::take_out_locked(timer& t) noexcept {
+  WEFT_ASSERT(lock_.is_locked());
   if (t.place == spilled) [[unlikely]] {
     spill_.remove(t);
   } else {
@@ -173,6 +176,7 @@ void timer_heap::remove_locked(std::size_t at) noexcept {
 }
 
 void timer_heap::publish_locked() noexcept {
+  WEFT_ASSERT(lock_.is_locked());
   const timer* const first = first_locked();
   const std::int64_t earliest = first == nullptr ? base::never : first->when_ns;
   // relaxed: written under the lock only.

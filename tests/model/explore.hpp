@@ -297,6 +297,9 @@ struct platform {
   static void futex_wake(const atomic<std::uint32_t>& word, int count) noexcept {
     engine::current()->futex_wake(word.address(), count);
   }
+  // An assertion of the protocol.
+  static void check(bool condition, const char* text) noexcept { model::check(condition, text); }
+
   // What a test puts in the poller's place.
   static inline std::function<void()> on_interrupt;
   static void interrupt() noexcept { on_interrupt(); }
