@@ -158,8 +158,9 @@ void pause_or_go_on(machine* m, bool pleaded) noexcept {
   }
 }
 
-// Called when the slice is over. Runs on the alternate stack, with every signal blocked.
-void end_slice(machine* m, const void* ucontext) noexcept {
+// The machine's CPU timer has gone off: the slice is over. Runs on the alternate stack, with every
+// signal blocked.
+void on_cpu_timer(machine* m, const void* ucontext) noexcept {
   m->armed_since_ns.store(0, std::memory_order_relaxed);
   if (m->g == nullptr || m->seat.inside_hint()) {
     the_counters.preempt_deferred.add();
@@ -210,7 +211,7 @@ WEFT_NO_TSAN void on_signal(int signal, siginfo_t* info, void* ucontext) {
     if (base::sanitizer::is_thread && interrupts_libraries(base::interrupted_pc(ucontext))) {
       set_timer(m->cpu_timer.load(std::memory_order_relaxed), try_again_cpu_ns);
     } else {
-      end_slice(m, ucontext);
+      on_cpu_timer(m, ucontext);
     }
   }
   errno = saved;
