@@ -114,11 +114,11 @@ void chan_core::lock_slow() noexcept {
     last_user_ = m;
     uses_in_a_row_ = 0;
   } else if (++uses_in_a_row_ == bias_after_.load(std::memory_order_relaxed)) [[unlikely]] {
-    make_privileged_locked(m);
+    consider_bias_locked(m);
   }
 }
 
-void chan_core::make_privileged_locked(sched::machine* m) noexcept {
+void chan_core::consider_bias_locked(sched::machine* m) noexcept {
   WEFT_ASSERT(lock_.load(std::memory_order_relaxed) != 0 && !is_biased());  // I4
   uses_in_a_row_ = 0;
   if (m == nullptr || has_forgone_bias()) return;

@@ -74,7 +74,7 @@ struct forgetful_seam : mutex_seam<Platform, mode::normal> {
   static void ready_inside(parking_lot::record*) noexcept {}
 };
 
-// Each thread of the model is a machine, and privileged after two uses in a row; or none is one.
+// Each thread of the model is a machine, and gets the bias after two uses in a row; or none is one.
 template <class Platform, bool heavy = true>
 struct biased_seam : mutex_seam<Platform, mode::normal> {
   static constexpr std::uint32_t first_bias = 1;
@@ -186,21 +186,21 @@ TEST(mutex_core, deadlines_lose_no_wake_up) {
   expect_right({.preemptions = 2, .timeouts = 2}, &program<starving, 2, 1, 1>);
 }
 
-// A privilege comes and goes.
-TEST(mutex_core, privileged_two_lock) {
+// A bias comes and goes.
+TEST(mutex_core, biased_two_lock) {
   expect_right({.preemptions = 3}, &program<biased_seam<platform>, 2, 2>);
   expect_right({.preemptions = 2}, &program<biased_seam<platform>, 2, 3>);
 }
-TEST(mutex_core, privileged_three_lock) {
+TEST(mutex_core, biased_three_lock) {
   expect_right({.preemptions = 2}, &program<biased_seam<platform>, 3, 2>);
 }
-TEST(mutex_core, privileged_with_deadlines) {
+TEST(mutex_core, biased_with_deadlines) {
   expect_right({.preemptions = 2, .timeouts = 1}, &program<biased_seam<platform>, 1, 2, 1>);
 }
 
 // ---- Mutants. ----
 
-TEST(mutex_core, a_privilege_without_its_barrier_is_found) {
+TEST(mutex_core, a_bias_without_its_barrier_is_found) {
   expect_wrong({.preemptions = 3}, &program<biased_seam<platform, false>, 2, 3>);
 }
 

@@ -287,7 +287,7 @@ class WEFT_API chan_core {
     return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
   }
   void note_use_locked(sched::machine* m) noexcept;
-  void make_privileged_locked(sched::machine* m) noexcept;
+  void consider_bias_locked(sched::machine* m) noexcept;
   // A machine that has the bias does not hold the lock, and must not free it for the thread that
   // does.
   void unlock() noexcept {
