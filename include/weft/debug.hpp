@@ -39,8 +39,8 @@ class scheduler_stats {
 // instants.
 //
 // gauges    goroutines, processors, processors.idle, machines, machines.spare, machines.paused
-// handoff.  a goroutine gave its processor away: blocking (announced), bound (locked to its thread
-//           and waiting), granted (to the thread another goroutine is tied to)
+// handoff.  a goroutine gave its processor away: blocking (announced), bound (to its thread, and
+//           waiting), granted (to the thread that another goroutine is bound to)
 // detach.   a processor was taken away: call (announced short call), blocked, hog, resize; failed
 // loan.     a processor was borrowed for a goroutine that a timer or an event woke: made,
 //           repeated, returned

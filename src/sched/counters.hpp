@@ -24,7 +24,7 @@ struct counter {
 struct counters {
   // A machine gives its processor up by itself.
   counter handoff_blocking;  // blocking(f)
-  counter handoff_bound;     // a goroutine locked to its thread waits
+  counter handoff_bound;     // a goroutine bound to its thread waits
   counter handoff_granted;   // a processor granted to the thread on which a goroutine waits
 
   // A processor is taken from a machine whose goroutine runs user code.

@@ -7,7 +7,7 @@
 // how:  return  in the destructor of a static object, when main returns
 //       atexit  in a handler of atexit's
 //       inside  in the destructor, when exit is called in a goroutine
-//       bound   in the destructor, when exit is called in a goroutine locked to its thread
+//       bound   in the destructor, when exit is called in a goroutine bound to its thread
 //       thread  in the destructor, when exit is called by a second thread
 //       nested  in the destructor, in a goroutine of weft::run that calls exit itself
 #include <weft/weft.hpp>

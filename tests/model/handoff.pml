@@ -37,7 +37,7 @@ bit user[3], asleep[3]; /* nothing is under way on this machine */
 byte holder[2], lender[2];
 bit idle[2];
 byte users[2]; /* that touch what the processor owns, now */
-byte place[NG], tied[NG];
+byte place[NG], bound[NG];
 bit paused[NG], blocking[NG];
 bit monitor_busy;
 
@@ -72,11 +72,11 @@ inline staff(p1) {
 }
 
 inline grant(p1, g1) {
-  assert(handed[tied[g1]] == NIL);
+  assert(handed[bound[g1]] == NIL);
   place[g1] = ON;
-  handed[tied[g1]] = g1;
-  handed_p[tied[g1]] = p1;
-  wake(tied[g1])
+  handed[bound[g1]] = g1;
+  handed_p[bound[g1]] = p1;
+  wake(bound[g1])
 }
 
 inline end_loan(m1) {
@@ -270,12 +270,12 @@ handler_settled:
        pass_on(f);
        place[g] = SHARED
 #else
-       place[g] = SHARED; paused[g] = 1; tied[g] = m;
+       place[g] = SHARED; paused[g] = 1; bound[g] = m;
        pass_on(f)
 #endif
     fi;
     paused[g] = 1;
-    tied[g] = m;
+    bound[g] = m;
     f = 0; s = 0; h = 0;
     asleep[m] = 1
 #ifndef PUSH_AFTER_PASS_ON
@@ -293,7 +293,7 @@ end_paused:
     word[m] = FREE;
     holder[mp[m]] = m;
     paused[g] = 0;
-    tied[g] = NIL;
+    bound[g] = NIL;
     blocking[g] = 0;
     goto leave
   }
@@ -410,7 +410,7 @@ init {
     mp[1] = 1; holder[1] = 1;
 #endif
     lender[0] = NIL; lender[1] = NIL;
-    place[0] = WOKEN; place[1] = WOKEN; tied[0] = NIL; tied[1] = NIL;
+    place[0] = WOKEN; place[1] = WOKEN; bound[0] = NIL; bound[1] = NIL;
     run machine(0); run machine(1);
 #if NM == 3
     run machine(2);

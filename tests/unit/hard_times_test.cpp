@@ -53,7 +53,7 @@ TEST(scarce_stacks, goroutines_run_when_sleepers_have_ended) {
 
 TEST(scarce_stacks, goroutines_of_plain_threads_run_too) { expect_all_ran("forget", "2"); }
 
-// A goroutine locked to its thread is picked by others while they look for one that has a stack.
+// A goroutine bound to its thread is picked by others while they look for one that has a stack.
 TEST(scarce_stacks, locked_goroutines_stay_on_their_threads) {
   for (const char* const procs : {"1", "2", "4"}) expect_all_ran("locked", procs);
 }
