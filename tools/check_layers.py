@@ -37,7 +37,7 @@ RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 PUBLIC = {
     "base": "detail/config.hpp detail/linked_list.hpp",
     "sched": "go.hpp go_options.hpp detail/future_state.hpp detail/interruption.hpp detail/one_shot.hpp detail/park.hpp"
-    " detail/nanoseconds.hpp detail/patience.hpp detail/task.hpp",
+    " detail/nanoseconds.hpp detail/wait_limit.hpp detail/task.hpp",
     "chan": "chan.hpp select.hpp detail/chan_core.hpp detail/context_watcher.hpp detail/select_core.hpp",
     "sync": "sync.hpp barrier.hpp condition_variable.hpp latch.hpp mutex.hpp once.hpp pool.hpp"
     " semaphore.hpp shared_mutex.hpp wait_group.hpp"

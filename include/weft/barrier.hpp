@@ -5,7 +5,7 @@
 #include <weft/detail/barrier_core.hpp>
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -71,7 +71,7 @@ class barrier {
   // arrival counts nevertheless.
   [[nodiscard]] std::error_code wait(const context& c, arrival_token&& arrived) const {
     detail::observe(detail::touch::arrive, this, "wait");
-    return detail::wait_with(c, [this, &arrived](detail::patience limit) {
+    return detail::wait_with(c, [this, &arrived](detail::wait_limit limit) {
       return detail::acquired(core_.wait(arrived.phase_, limit), this);
     });
   }

@@ -6,7 +6,7 @@
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
 #include <weft/detail/nanoseconds.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 #include <weft/mutex.hpp>
 
 #include <chrono>
@@ -50,7 +50,7 @@ class condition_variable {
   // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c, std::unique_lock<mutex>& lock) {
     return detail::wait_with(
-        c, [this, &lock](detail::patience limit) { return wait_within(lock, limit); });
+        c, [this, &lock](detail::wait_limit limit) { return wait_within(lock, limit); });
   }
   // Returns: what the last call of the predicate returned.
   template <class Predicate>
@@ -100,7 +100,7 @@ class condition_variable {
     return notified ? std::cv_status::no_timeout : std::cv_status::timeout;
   }
 
-  bool wait_within(std::unique_lock<mutex>& lock, detail::patience limit) {
+  bool wait_within(std::unique_lock<mutex>& lock, detail::wait_limit limit) {
     mutex& m = *lock.mutex();
     detail::observe(detail::touch::arrive, this, "wait");
     detail::observe(detail::touch::release, &m, "unlock");

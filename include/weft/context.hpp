@@ -240,7 +240,8 @@ template <class F>
 template <class R>
 std::error_code future<R>::wait(const context& c) const {
   require_state();
-  return detail::wait_with(c, [this](detail::patience limit) { return state_->wait_until(limit); });
+  return detail::wait_with(c,
+                           [this](detail::wait_limit limit) { return state_->wait_until(limit); });
 }
 
 namespace this_goroutine {

@@ -4,8 +4,8 @@
 
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
-#include <weft/detail/patience.hpp>
 #include <weft/detail/wait_group_core.hpp>
+#include <weft/detail/wait_limit.hpp>
 #include <weft/detail/wait_queue.hpp>
 
 #include <cstddef>
@@ -48,7 +48,7 @@ class latch {
   // Returns: the context's error if the context ended first.
   [[nodiscard]] std::error_code wait(const context& c) const {
     detail::observe(detail::touch::arrive, this, "wait");
-    return detail::wait_with(c, [this](detail::patience limit) {
+    return detail::wait_with(c, [this](detail::wait_limit limit) {
       return detail::acquired(core_.wait_until(detail::wait_reason::latch, limit), this);
     });
   }

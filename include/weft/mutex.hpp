@@ -5,7 +5,7 @@
 #include <weft/detail/context_wait.hpp>
 #include <weft/detail/mutex_core.hpp>
 #include <weft/detail/nanoseconds.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -35,7 +35,7 @@ class mutex {
   // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock(const context& c) {
     detail::observe(detail::touch::arrive, this, "lock");
-    return detail::wait_with(c, [this](detail::patience limit) {
+    return detail::wait_with(c, [this](detail::wait_limit limit) {
       return detail::acquired(core_.lock_until(limit), this);
     });
   }

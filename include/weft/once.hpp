@@ -4,7 +4,7 @@
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
 #include <weft/detail/once_core.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <functional>
 #include <system_error>
@@ -31,7 +31,7 @@ class once_flag {
 
   // Returns: false if the limit came first.
   template <class F, class... A>
-  bool call_within(detail::patience limit, F&& f, A&&... args) {
+  bool call_within(detail::wait_limit limit, F&& f, A&&... args) {
     static_assert(std::is_invocable_v<F, A...>,
                   "the function given to call_once does not fit its arguments");
     using turn = detail::once_core::turn;
@@ -67,7 +67,7 @@ void call_once(once_flag& flag, F&& f, A&&... args) {
 // context's error if the call gave up.
 template <class F, class... A>
 [[nodiscard]] std::error_code call_once(const context& c, once_flag& flag, F&& f, A&&... args) {
-  return detail::wait_with(c, [&](detail::patience limit) {
+  return detail::wait_with(c, [&](detail::wait_limit limit) {
     return flag.call_within(limit, std::forward<F>(f), std::forward<A>(args)...);
   });
 }

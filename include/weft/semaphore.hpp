@@ -4,8 +4,8 @@
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
 #include <weft/detail/nanoseconds.hpp>
-#include <weft/detail/patience.hpp>
 #include <weft/detail/semaphore_core.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -46,7 +46,7 @@ class counting_semaphore {
   // Returns: the context's error, without a permit, if the context ended first.
   [[nodiscard]] std::error_code acquire(const context& c) {
     detail::observe(detail::touch::arrive, this, "acquire");
-    return detail::wait_with(c, [this](detail::patience limit) {
+    return detail::wait_with(c, [this](detail::wait_limit limit) {
       return detail::acquired(core_.acquire_until(limit), this);
     });
   }

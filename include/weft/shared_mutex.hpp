@@ -4,8 +4,8 @@
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
 #include <weft/detail/nanoseconds.hpp>
-#include <weft/detail/patience.hpp>
 #include <weft/detail/shared_mutex_core.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -30,7 +30,7 @@ class shared_mutex {
   void lock() { (void)lock_within(detail::no_deadline); }
   // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock(const context& c) {
-    return detail::wait_with(c, [this](detail::patience limit) { return lock_within(limit); });
+    return detail::wait_with(c, [this](detail::wait_limit limit) { return lock_within(limit); });
   }
   [[nodiscard]] bool try_lock() noexcept {
     detail::observe(detail::touch::arrive, this, "try_lock");
@@ -56,8 +56,8 @@ class shared_mutex {
   void lock_shared() { (void)lock_shared_within(detail::no_deadline); }
   // Returns: the context's error, without the lock, if the context ended first.
   [[nodiscard]] std::error_code lock_shared(const context& c) {
-    return detail::wait_with(c,
-                             [this](detail::patience limit) { return lock_shared_within(limit); });
+    return detail::wait_with(
+        c, [this](detail::wait_limit limit) { return lock_shared_within(limit); });
   }
   [[nodiscard]] bool try_lock_shared() noexcept {
     detail::observe(detail::touch::arrive, this, "try_lock_shared");
@@ -85,11 +85,11 @@ class shared_mutex {
   bool written(bool yes) noexcept {
     return detail::acquired(detail::acquired(yes, this), readers());
   }
-  bool lock_within(detail::patience limit) {
+  bool lock_within(detail::wait_limit limit) {
     detail::observe(detail::touch::arrive, this, "lock");
     return written(core_.lock_until(limit));
   }
-  bool lock_shared_within(detail::patience limit) {
+  bool lock_shared_within(detail::wait_limit limit) {
     detail::observe(detail::touch::arrive, this, "lock_shared");
     return detail::acquired(core_.lock_shared_until(limit), this);
   }

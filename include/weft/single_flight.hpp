@@ -71,7 +71,7 @@ class single_flight {
     detail::observe(detail::touch::arrive, this);
     const auto [joined, is_first] = table_->board(key);
     if (is_first) start(ctx, key, joined, std::forward<F>(f));
-    const std::error_code ended = detail::wait_with(ctx, [&](detail::patience limit) {
+    const std::error_code ended = detail::wait_with(ctx, [&](detail::wait_limit limit) {
       return joined->landed.wait_until(detail::wait_reason::future, limit);
     });
     if (ended) {

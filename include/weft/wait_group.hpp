@@ -3,9 +3,9 @@
 
 #include <weft/detail/config.hpp>
 #include <weft/detail/context_wait.hpp>
-#include <weft/detail/patience.hpp>
 #include <weft/detail/task.hpp>
 #include <weft/detail/wait_group_core.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -59,7 +59,7 @@ class wait_group {
   // the call, even with the counter at 0.
   [[nodiscard]] std::error_code wait(const context& c) {
     detail::observe(detail::touch::arrive, this, "wait with context");
-    return detail::wait_with(c, [this](detail::patience limit) {
+    return detail::wait_with(c, [this](detail::wait_limit limit) {
       return detail::acquired(core_.wait_until(detail::wait_reason::wait_group, limit), this);
     });
   }

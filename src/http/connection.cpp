@@ -178,10 +178,10 @@ bool connection::fill(waiting_for what) {
     for (std::string* s : {&request_.method, &request_.target, &request_.body, &body_, &out_}) {
       clear(*s, kept_idle_bytes);
     }
-    const auto patience =
+    const auto allowed =
         answered_ == 0 ? shorter(options_.idle, options_.read) : clock::duration(options_.idle);
-    const clock::time_point until = later(now_, patience);
-    if (until < read_deadline_ || until - patience / 8 > read_deadline_) arm_read(until);
+    const clock::time_point until = later(now_, allowed);
+    if (until < read_deadline_ || until - allowed / 8 > read_deadline_) arm_read(until);
   }
   std::size_t wanted = input_buffer::small_bytes;
   if (what == waiting_for::body) {

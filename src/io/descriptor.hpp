@@ -74,11 +74,11 @@ class alignas(64) descriptor {
     const std::lock_guard one(out_lock_);
     return repeat(sched::poll_side::out, call);
   }
-  // As when_writable(), but waits for no longer than `patience`. Returns: also EAGAIN's error.
+  // As when_writable(), but waits for no longer than `limit`. Returns: also EAGAIN's error.
   template <class F>
-  expected<ssize_t> when_writable_within(std::chrono::nanoseconds patience, F&& call) {
+  expected<ssize_t> when_writable_within(std::chrono::nanoseconds limit, F&& call) {
     const std::lock_guard one(out_lock_);
-    const auto until = (clock::now() + patience).time_since_epoch();
+    const auto until = (clock::now() + limit).time_since_epoch();
     return repeat(sched::poll_side::out, call, until.count());
   }
   // Calls `call` once; for system calls that cannot wait and use neither side. Returns:
@@ -144,7 +144,7 @@ class alignas(64) descriptor {
       }
       if (const std::error_code e = wait(side, until_ns)) {
         if (until_ns == base::never || e != errc::timed_out) return std::unexpected(e);
-        // The patience has ended, or the deadline has passed; or close() came in between.
+        // The limit has come, or the deadline has passed; or close() came in between.
         const std::error_code why = may_use(side);
         return std::unexpected(why ? why : std::error_code(EAGAIN, std::generic_category()));
       }

@@ -117,7 +117,8 @@ constexpr unsigned splice_flags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK;
   return 0;
 }
 
-constexpr std::chrono::milliseconds patience_at_first{100};
+// How long the target may take nothing before the copy counts as stalled.
+constexpr std::chrono::milliseconds stall_at_first{100};
 
 // Takes the data in the pipe out again, closes the pipe and writes the data to the target. Parks.
 std::error_code write_rest(conn& to, io::own_pipe& pipe, std::span<std::byte> buffer) {
@@ -156,9 +157,9 @@ expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
     if (!got) return std::unexpected(got.error());
     if (*got == 0) return why;
     total += static_cast<std::uint64_t>(*got);  // after an error no caller learns the total
-    std::chrono::nanoseconds patience = patience_at_first;
+    std::chrono::nanoseconds stall = stall_at_first;
     for (auto left = static_cast<std::size_t>(*got); left != 0;) {
-      const auto put = target.when_writable_within(patience, [&] {
+      const auto put = target.when_writable_within(stall, [&] {
         return ::splice(pipe.reader(), nullptr, target.fd(), nullptr, left, splice_flags);
       });
       if (put) {
@@ -171,7 +172,7 @@ expected<until> splice_all(conn& to, io::descriptor& source, io::own_pipe& pipe,
       std::unique_ptr<std::byte[]> buffer;
       if (rest || !has_stalled) buffer.reset(new (std::nothrow) std::byte[left]);
       if (buffer == nullptr && has_stalled) {  // the data stays in the pipe
-        patience *= 2;
+        stall *= 2;
         continue;
       }
       if (buffer == nullptr) return std::unexpected(make_error_code(std::errc::not_enough_memory));

@@ -182,9 +182,9 @@ class cares_look_up final : public look_up {
       // It waits for nothing, and has not called back.
       return resolve_errc::failed;
     }
-    const auto patience = std::chrono::seconds(left.tv_sec) +
-                          std::chrono::microseconds(left.tv_usec) + std::chrono::microseconds(1);
-    events_->set_deadline(sched::poll_side::in, clock::now() + patience);
+    const auto limit = std::chrono::seconds(left.tv_sec) + std::chrono::microseconds(left.tv_usec) +
+                       std::chrono::microseconds(1);
+    events_->set_deadline(sched::poll_side::in, clock::now() + limit);
     // Either abandon() sets its deadline after this one, and so ends the wait. Or it did so before,
     // and then the deadline's lock makes its flag visible. So relaxed is enough.
     if (is_abandoned_.load(std::memory_order_relaxed)) return errc::canceled;

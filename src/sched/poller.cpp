@@ -44,7 +44,7 @@ namespace {
 
 constexpr std::uint64_t interrupt_tag = ~std::uint64_t{0};
 constexpr int events_max = 256;
-constexpr std::int64_t owner_patience_ns = 300'000;
+constexpr std::int64_t owner_stays_ns = 300'000;
 constexpr int events_in_passing = 64;  // the array may be on a goroutine's stack
 constexpr std::uint32_t in_events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr std::uint32_t out_events = EPOLLOUT | EPOLLHUP | EPOLLERR;
@@ -434,7 +434,7 @@ void poller::poll(std::int64_t until_ns, goroutine_list& out) noexcept {
 bool poller::is_anothers(const processor& p, std::int64_t now_ns) const noexcept {
   // relaxed, both: hints.
   const processor* const owner = owner_.load(std::memory_order_relaxed);
-  return owner != nullptr && owner != &p && now_ns - last_poll_ns() < owner_patience_ns;
+  return owner != nullptr && owner != &p && now_ns - last_poll_ns() < owner_stays_ns;
 }
 
 void poller::note_owner(const processor& p) noexcept {

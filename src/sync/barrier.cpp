@@ -34,7 +34,7 @@ void barrier_core::finish() noexcept {
   in.leave();
 }
 
-bool barrier_core::wait_slow(std::uint32_t phase, patience limit) {
+bool barrier_core::wait_slow(std::uint32_t phase, wait_limit limit) {
   sched::inside in;
   if (phase_of(take_bit<seam>(word_, busy)) != phase) {  // [Y2] [Y3]
     word_.fetch_and(~busy, std::memory_order_release);   // [Y3]

@@ -32,7 +32,7 @@ void add(std::atomic<std::uint32_t>& count, std::uint32_t n) noexcept {
 
 }  // namespace
 
-bool condition_core::wait(mutex_core& m, patience limit) {
+bool condition_core::wait(mutex_core& m, wait_limit limit) {
   waiter self;
   self.primitive = this;
   queue_lock& lock = lock_of(this);

@@ -31,7 +31,7 @@ bool basic_mutex<Seam>::spin() noexcept {
 }
 
 template <class Seam>
-bool basic_mutex<Seam>::lock_slow(wait_reason reason, patience limit) {
+bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
   forgo_bias();
   if (spin()) return true;
   waiter self;

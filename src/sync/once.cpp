@@ -5,7 +5,7 @@
 
 namespace weft::detail {
 
-once_core::turn once_core::begin(patience limit) {
+once_core::turn once_core::begin(wait_limit limit) {
   sched::inside in;
   const std::uint32_t state = take_bit<seam>(word_, busy) & ~busy;  // [O1] [O2]
   if (state != running) {

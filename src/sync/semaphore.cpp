@@ -16,7 +16,7 @@ bool semaphore_core::try_acquire_slow() noexcept {
   return got;
 }
 
-bool semaphore_core::acquire_slow(patience limit) {
+bool semaphore_core::acquire_slow(wait_limit limit) {
   sched::inside in;
   const std::uint64_t word = take_bit<seam>(word_, busy) & ~busy;  // [V1] [V2]
   if (word >= one_permit) {

@@ -113,7 +113,7 @@ bool basic_shared_mutex<Seam>::try_lock_slow() noexcept {
 }
 
 template <class Seam>
-bool basic_shared_mutex<Seam>::lock_slow(patience limit) {
+bool basic_shared_mutex<Seam>::lock_slow(wait_limit limit) {
   waiter self;
   self.primitive = this;
   bool on_the_way = false;  // woken_ is set for this waiter
@@ -232,7 +232,7 @@ bool basic_shared_mutex<Seam>::try_lock_shared() noexcept {
 }
 
 template <class Seam>
-bool basic_shared_mutex<Seam>::lock_shared_until(patience limit) {
+bool basic_shared_mutex<Seam>::lock_shared_until(wait_limit limit) {
   if (try_lock_shared()) [[likely]]
     return true;
   for (int turn = 0; Seam::spin(turn); ++turn) {

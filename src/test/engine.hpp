@@ -265,9 +265,9 @@ class engine final : public sched::simulation, public state_source {
 
   // ---- For model tests. ----
   void heavy_barrier();
-  enum class patience : std::uint8_t { endless, timed };
+  enum class wait_kind : std::uint8_t { endless, timed };
   // Returns: false if the wait ended by its timeout.
-  bool futex_wait(const void* place, std::uint64_t expected, patience p);
+  bool futex_wait(const void* place, std::uint64_t expected, wait_kind kind);
   // Uses only the address: the word may have been destroyed.
   void futex_wake(const void* place, int count);
   void pause();

@@ -312,7 +312,7 @@ void engine::collect_buffers() {
 
 // ---- Futexes and spinning ----
 
-bool engine::futex_wait(const void* place, std::uint64_t expected, patience p) {
+bool engine::futex_wait(const void* place, std::uint64_t expected, wait_kind kind) {
   const std::uint32_t where = locations_.find(place);
   if (where == nowhere) base::fatal("weft::test: a futex is not an atomic of this run");
   if (current_ == nullptr) return true;
@@ -331,7 +331,7 @@ bool engine::futex_wait(const void* place, std::uint64_t expected, patience p) {
   }
   l.queue_hash = me.chain;
   me.stands = standing::asleep;
-  me.timed = p == patience::timed;
+  me.timed = kind == wait_kind::timed;
   me.timed_out = false;
   me.sleeps_on = place;
   forget_reads(me);

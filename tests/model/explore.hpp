@@ -283,11 +283,11 @@ struct platform {
   static void yield_thread() noexcept { engine::current()->pause(); }
 
   static void futex_wait(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
-    engine::current()->futex_wait(word.address(), expected, engine::patience::endless);
+    engine::current()->futex_wait(word.address(), expected, engine::wait_kind::endless);
   }
   // Returns: false if the time was up.
   static bool futex_wait_timed(const atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
-    return engine::current()->futex_wait(word.address(), expected, engine::patience::timed);
+    return engine::current()->futex_wait(word.address(), expected, engine::wait_kind::timed);
   }
   // There is no time in a model; every deadline may pass at any moment.
   static bool futex_wait_until(const atomic<std::uint32_t>& word, std::uint32_t expected,

@@ -108,7 +108,7 @@ struct state : parking_lot {
     return waits;
   }
   // Returns: false if it was interrupted.
-  bool wait(detail::patience limit) {
+  bool wait(detail::wait_limit limit) {
     typename Seam::inside in;
     detail::take_bit<basic_seam<>>(word, 1u);
     if (happened) {
@@ -133,7 +133,7 @@ void program(world& w) {
   w.thread("waiter", [s] {
     typename watched<Seam, settles>::interruption i(&s->context);
     if (!s->context.add(i)) (void)i.fire();
-    s->gave_up = !s->wait(detail::patience(i));
+    s->gave_up = !s->wait(detail::wait_limit(i));
     s->context.remove();
   });
   w.thread("canceller", [s] { s->context.end(); });
@@ -172,7 +172,7 @@ void lock_program(world& w) {
   w.thread("waiter", [s] {
     typename watched<Seam, true>::interruption i(&s->context);
     if (!s->context.add(i)) (void)i.fire();
-    if (s->mutex->lock_until(detail::patience(i))) s->use_and_unlock();
+    if (s->mutex->lock_until(detail::wait_limit(i))) s->use_and_unlock();
     s->context.remove();
     s->leave();
   });

@@ -56,7 +56,7 @@ class barrier_core {
   WEFT_API void finish() noexcept;
 
   // Returns: false if the limit came first.
-  bool wait(std::uint32_t phase, patience limit = no_deadline) {
+  bool wait(std::uint32_t phase, wait_limit limit = no_deadline) {
     const std::uint64_t word = word_.load(std::memory_order_acquire);  // [Y2]
     return ((word & busy) == 0 && phase_of(word) != phase) || wait_slow(phase, limit);
   }
@@ -72,7 +72,7 @@ class barrier_core {
   static std::uint32_t phase_of(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word) >> phase_shift;
   }
-  WEFT_API bool wait_slow(std::uint32_t phase, patience limit);
+  WEFT_API bool wait_slow(std::uint32_t phase, wait_limit limit);
   static bool give_up(void* argument) noexcept;
 
   std::atomic<std::uint64_t> word_;

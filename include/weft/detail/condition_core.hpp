@@ -35,7 +35,7 @@ class condition_core {
 
   // Unlocks m, waits to be notified, and returns without locking m. Returns: false if the limit
   // came first.
-  WEFT_API bool wait(mutex_core& m, patience limit);
+  WEFT_API bool wait(mutex_core& m, wait_limit limit);
 
   void notify_one() noexcept {
     if (is_waited_for()) notify_slow(1);

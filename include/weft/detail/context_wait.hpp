@@ -5,7 +5,7 @@
 #include <weft/detail/context_watcher.hpp>
 #include <weft/detail/interruption.hpp>
 #include <weft/detail/park.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <cstdint>
 #include <system_error>
@@ -39,13 +39,13 @@ WEFT_API std::error_code wait_for_end(const context& c, wait_reason reason);
 // Returns: c.err().
 WEFT_API std::error_code error_of(const context& c) noexcept;
 
-// Calls wait(patience), which returns false if `c` ended first. Returns: the context's error if it
+// Calls wait(limit), which returns false if `c` ended first. Returns: the context's error if it
 // ended first, or had ended before the call.
 template <class Wait>
 std::error_code wait_with(const context& c, Wait&& wait) {
   if (const std::error_code ended = error_of(c)) return ended;
   context_interruption interruption(c);
-  return std::forward<Wait>(wait)(patience(interruption)) ? std::error_code() : error_of(c);
+  return std::forward<Wait>(wait)(wait_limit(interruption)) ? std::error_code() : error_of(c);
 }
 
 }  // namespace weft::detail

@@ -38,7 +38,7 @@ class future_state_base {
     done_.wait(wait_reason::future);
     observe(touch::acquire, this);
   }
-  bool wait_until(patience limit) {
+  bool wait_until(wait_limit limit) {
     observe(touch::arrive, this, "wait with timeout");
     const bool happened = done_.wait_until(wait_reason::future, limit);
     if (happened) observe(touch::acquire, this);

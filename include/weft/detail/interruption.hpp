@@ -28,7 +28,7 @@
 // tests/model/interruption_test.cpp explores it.
 #pragma once
 
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -77,7 +77,7 @@ class basic_mutex {
       lock_slow(reason, no_deadline);
   }
   // Returns: false if the limit came first.
-  bool lock_until(patience limit, wait_reason reason = wait_reason::mutex) {
+  bool lock_until(wait_limit limit, wait_reason reason = wait_reason::mutex) {
     return try_lock() || lock_slow(reason, limit);
   }
   void unlock() noexcept {
@@ -114,7 +114,7 @@ class basic_mutex {
 
   using waiter = basic_waiter<Seam>;
 
-  WEFT_API bool lock_slow(wait_reason reason, patience limit);
+  WEFT_API bool lock_slow(wait_reason reason, wait_limit limit);
   WEFT_API void unlock_slow() noexcept;
   WEFT_API bool try_lock_biased() noexcept;
   WEFT_API void consider_bias() noexcept;

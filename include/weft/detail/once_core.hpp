@@ -36,7 +36,7 @@ class once_core {
     gave_up,
   };
   // Blocks: the goroutine, while another one runs the function.
-  WEFT_API turn begin(patience limit);
+  WEFT_API turn begin(wait_limit limit);
   WEFT_API void finish() noexcept;
   WEFT_API void fail() noexcept;
 

@@ -29,7 +29,7 @@
 #pragma once
 
 #include <weft/detail/park.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <cstdint>
 
@@ -70,7 +70,7 @@ class one_shot {
   }
 
   // Returns: false if the limit came first.
-  bool wait_until(wait_reason reason, patience limit) {
+  bool wait_until(wait_reason reason, wait_limit limit) {
     return is_set() || wait_slow(reason, limit);
   }
 
@@ -101,7 +101,7 @@ class one_shot {
     return true;
   }
 
-  bool wait_slow(wait_reason reason, patience limit) {
+  bool wait_slow(wait_reason reason, wait_limit limit) {
     node self;
     self.who = Seam::prepare_park(reason);
     self.event = this;

@@ -19,7 +19,7 @@
 //     `wait_queue` (wait_queue.hpp). The core has a `name` and is_waited_for(), for `guarded`;
 //   - the slow paths in src/sync/<noun>.cpp. For the sequence above the semaphore uses
 //     sched::inside (src/sched/inside.hpp), prepare_park_inside() and limit.park(), where `limit`
-//     is the `patience` (patience.hpp) that every wait takes;
+//     is the `wait_limit` (wait_limit.hpp) that every wait takes;
 //   - the public class in include/weft/<noun>.hpp, and a line for it in include/weft/sync.hpp. The
 //     class holds the core as `guarded<core>` (wait_queue.hpp), which, in builds with assertions,
 //     ends a program that destroys a primitive while goroutines wait for it. A wait with a context

@@ -56,7 +56,7 @@ class semaphore_core {
     if (!try_acquire()) acquire_slow(no_deadline);
   }
   // Returns: false if the limit came first.
-  bool acquire_until(patience limit) { return try_acquire() || acquire_slow(limit); }
+  bool acquire_until(wait_limit limit) { return try_acquire() || acquire_slow(limit); }
   void release(std::ptrdiff_t n) noexcept {
     const std::uint64_t more = static_cast<std::uint64_t>(n) << permit_shift;
     std::uint64_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
@@ -80,7 +80,7 @@ class semaphore_core {
   static constexpr std::uint64_t one_permit = 1u << permit_shift;
 
   WEFT_API bool try_acquire_slow() noexcept;
-  WEFT_API bool acquire_slow(patience limit);
+  WEFT_API bool acquire_slow(wait_limit limit);
   WEFT_API void release_slow(std::ptrdiff_t n) noexcept;
   static bool give_up(void* argument) noexcept;
 

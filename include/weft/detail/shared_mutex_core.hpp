@@ -70,7 +70,7 @@ class basic_shared_mutex {
     return lock_fast(word) || ((word & held) == 0 && try_lock_slow());
   }
   // Returns: false if the deadline came first.
-  bool lock_until(patience limit) {
+  bool lock_until(wait_limit limit) {
     std::uint64_t word = 0;
     return lock_fast(word) || lock_slow(limit);
   }
@@ -83,7 +83,7 @@ class basic_shared_mutex {
   }
 
   WEFT_API bool try_lock_shared() noexcept;
-  WEFT_API bool lock_shared_until(patience limit);
+  WEFT_API bool lock_shared_until(wait_limit limit);
   WEFT_API void unlock_shared() noexcept;
 
   // Lets readers use the slots from now on, until the next writer. Allocates.
@@ -115,7 +115,7 @@ class basic_shared_mutex {
                                          std::memory_order_relaxed);
   }
   WEFT_API bool try_lock_slow() noexcept;
-  WEFT_API bool lock_slow(patience limit);
+  WEFT_API bool lock_slow(wait_limit limit);
   WEFT_API void unlock_slow() noexcept;
 
   // Under busy.

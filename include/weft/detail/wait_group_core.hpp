@@ -25,7 +25,7 @@
 #pragma once
 
 #include <weft/detail/park.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <cstdint>
 
@@ -74,7 +74,7 @@ class wait_group_core {
   }
 
   // Returns: false if the limit came first.
-  bool wait_until(wait_reason reason, patience limit) {
+  bool wait_until(wait_reason reason, wait_limit limit) {
     return is_zero() || wait_slow(reason, limit);
   }
 
@@ -110,7 +110,7 @@ class wait_group_core {
     return false;
   }
 
-  bool wait_slow(wait_reason reason, patience limit) {
+  bool wait_slow(wait_reason reason, wait_limit limit) {
     node self;
     self.who = Seam::prepare_park(reason);
     self.core = this;

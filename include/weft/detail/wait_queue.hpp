@@ -10,12 +10,12 @@
 //   I1  A waiter is in its queue exactly while `queued`.
 //   I2  The thread that takes a waiter out readies it, exactly once, after letting go of the queue.
 //       Until then it may use the waiter, but no longer the primitive. A waiter that gives up
-//       (patience.hpp) takes itself out.
+//       (wait_limit.hpp) takes itself out.
 #pragma once
 
 #include <weft/detail/linked_list.hpp>
 #include <weft/detail/park.hpp>
-#include <weft/detail/patience.hpp>
+#include <weft/detail/wait_limit.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// patience.hpp: how long a wait may last: for ever, until a time, or until something interrupts it.
+// wait_limit.hpp: how long a wait may last: for ever, until a time, or until something interrupts it.
 #pragma once
 
 #include <weft/detail/config.hpp>
@@ -25,14 +25,15 @@ class interrupter {
   ~interrupter() = default;
 };
 
-class patience {
+// How long one wait may last.
+class wait_limit {
  public:
   // Waits until the deadline; for ever if that is no_deadline.
-  constexpr explicit(false) patience(std::int64_t deadline_ns) noexcept
+  constexpr explicit(false) wait_limit(std::int64_t deadline_ns) noexcept
       : deadline_ns_(deadline_ns) {}
-  explicit patience(interrupter& by) noexcept : by_(&by) {}
+  explicit wait_limit(interrupter& by) noexcept : by_(&by) {}
 
-  // Parks until ready(), or until the patience ends and give_up(argument) returns true. Requires:
+  // Parks until ready(), or until the limit comes and give_up(argument) returns true. Requires:
   // prepare_park, which returned `who`. Returns: false if the caller gave up.
   template <class Seam>
   bool park(typename Seam::waiter who, bool (*give_up)(void*), void* argument) const noexcept {
