@@ -224,7 +224,7 @@ void engine::fail(fault what, std::string message) {
   }
   if (current_ == nullptr) return;
   current_ = nullptr;
-  leave_for(&host_, true, &discard_);
+  switch_to(&host_, true, &discard_);
 }
 
 }  // namespace weft::test

@@ -357,7 +357,7 @@ class engine final : public sched::simulation, public state_source {
 
   // Switching.
   void go_to(strand* next);
-  void leave_for(sched::goroutine* to, bool for_good, sched::goroutine* from);
+  void switch_to(sched::goroutine* to, bool for_good, sched::goroutine* from);
   void arrive(sched::goroutine* who);
   static void begin(void*);
   [[noreturn]] void finish_strand();

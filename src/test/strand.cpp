@@ -119,7 +119,7 @@ void engine::finish_strand() {
   dead_ = &s;
   strand* const next = s.in_prologue ? main_ : decide();
   current_ = next;
-  leave_for(next != nullptr ? static_cast<goroutine*>(next) : &host_, true, &discard_);
+  switch_to(next != nullptr ? static_cast<goroutine*>(next) : &host_, true, &discard_);
   __builtin_unreachable();
 }
 
@@ -128,10 +128,10 @@ void engine::finish_strand() {
 void engine::go_to(strand* next) {
   goroutine* const from = current_ != nullptr ? static_cast<goroutine*>(current_) : &host_;
   current_ = next;
-  leave_for(next != nullptr ? static_cast<goroutine*>(next) : &host_, false, from);
+  switch_to(next != nullptr ? static_cast<goroutine*>(next) : &host_, false, from);
 }
 
-void engine::leave_for(goroutine* to, bool for_good, goroutine* from) {
+void engine::switch_to(goroutine* to, bool for_good, goroutine* from) {
   strand* const s = to == &host_ ? nullptr : static_cast<strand*>(to);
   const bool fresh = s != nullptr && !s->begun;
   if (fresh) give_stack(*s);
