@@ -1,9 +1,10 @@
-// platform.hpp: what a lock-free protocol needs of the machine, in one struct.
+// platform.hpp: what a lock-free protocol of the scheduler needs of the hardware and the kernel.
 //
-// Every protocol header (seat, idle_state, parker, wait_group_core) takes `class Platform` and
-// names atomics, fences, futexes and pauses only through it. The runtime uses `platform` below; the
-// model tests pass one whose every operation is a point where the explorer may switch threads, and
-// whose stores may linger in a store buffer (tests/model/explore.hpp).
+// The protocol headers of src/sched (seat, idle_state, parker, bias) take `class Platform` and name
+// atomics, fences, futexes and pauses only through it. The runtime uses `platform` below; the model
+// tests pass one whose every operation is a point where the explorer may switch threads, and whose
+// stores may linger in a store buffer (tests/model/explore.hpp). The cores of the primitives, which
+// also park and ready, take a `Scheduler` instead (weft/detail/park.hpp, seam).
 #pragma once
 
 #include "base/fatal.hpp"

@@ -13,7 +13,7 @@ namespace weft::detail {
 
 // How a mutex gets at machines, for its bias. This default has no biases; mutex.cpp specialises it
 // for the real seam.
-template <class Seam>
+template <class Scheduler>
 struct bias_door {
   static constexpr bool biases = false;
 };
@@ -21,24 +21,24 @@ struct bias_door {
 inline constexpr std::int64_t starved_ns = 1'000'000;
 
 // Spins while the holder has the lock. Returns: true if the lock was taken.
-template <class Seam>
-bool basic_mutex<Seam>::spin() noexcept {
-  for (int turn = 0; Seam::spin(turn); ++turn) {
+template <class Scheduler>
+bool basic_mutex<Scheduler>::spin() noexcept {
+  for (int turn = 0; Scheduler::spin(turn); ++turn) {
     // relaxed: a look before the exchange that counts.
     if ((word_.load(std::memory_order_relaxed) & locked) == 0 && try_lock()) return true;
   }
   return false;
 }
 
-template <class Seam>
-bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
+template <class Scheduler>
+bool basic_mutex<Scheduler>::lock_slow(wait_reason reason, wait_limit limit) {
   forgo_bias();
   if (spin()) return true;
   waiter self;
   self.primitive = this;
   bool on_the_way = false;  // woken_ is set for this waiter
   for (;;) {
-    typename Seam::inside in;
+    typename Scheduler::inside in;
     std::uint32_t word = take_busy(in);  // [U2]
     if (on_the_way) woken_ = false;
     bool parks = false;
@@ -50,7 +50,7 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
         if (word_.compare_exchange_weak(word, locked | wake_if_due(), std::memory_order_acq_rel,
                                         std::memory_order_acquire)) {  // [U1] [U2]
           uses_left_ = bias_after_;
-          parks ? Seam::cancel_park() : in.leave();
+          parks ? Scheduler::cancel_park() : in.leave();
           return true;
         }
         if (parks) on_the_way ? queue_.push_front(self) : queue_.push_back(self);
@@ -58,8 +58,8 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
       }
       if (!parks) {
         parks = true;
-        self.who = Seam::prepare_park_inside(reason);
-        const std::int64_t now_ns = Seam::now_ns();
+        self.who = Scheduler::prepare_park_inside(reason);
+        const std::int64_t now_ns = Scheduler::now_ns();
         if (!on_the_way) {
           self.since_ns = now_ns;
         } else if (now_ns - self.since_ns > starved_ns) {
@@ -72,12 +72,12 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
         break;
       }
     }
-    if (!limit.park<Seam>(self.who, &give_up, &self)) return false;
+    if (!limit.park<Scheduler>(self.who, &give_up, &self)) return false;
     if (self.granted) return true;
     on_the_way = true;
     if (spin()) {
-      typename Seam::inside again;
-      word = take_bit<Seam>(word_, busy);  // [U2]
+      typename Scheduler::inside again;
+      word = take_bit<Scheduler>(word_, busy);  // [U2]
       woken_ = false;
       if (queue_.empty()) starving_ = false;
       // This goroutine holds the lock, so no other thread changes the word.
@@ -90,8 +90,8 @@ bool basic_mutex<Seam>::lock_slow(wait_reason reason, wait_limit limit) {
 
 // Takes `busy`. The caller is inside before and after, but may leave in between, and then be inside
 // on another machine.
-template <class Seam>
-std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
+template <class Scheduler>
+std::uint32_t basic_mutex<Scheduler>::take_busy(typename Scheduler::inside& in) noexcept {
   std::uint32_t word = word_.load(std::memory_order_relaxed);  // re-checked by the exchange
   for (int turn = 0;;) {
     if ((word & biased) != 0) {  // I4
@@ -99,7 +99,7 @@ std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
       revoke_bias();
       in.enter();
     } else if ((word & busy) != 0) {
-      Seam::relax(turn++);
+      Scheduler::relax(turn++);
     } else if (word_.compare_exchange_weak(word, word | busy, std::memory_order_acquire,  // [U2]
                                            std::memory_order_relaxed)) {
       return word | busy;
@@ -110,15 +110,16 @@ std::uint32_t basic_mutex<Seam>::take_busy(typename Seam::inside& in) noexcept {
 
 // Called by a holder that has met no other goroutine at this mutex for a while. May give its
 // machine the bias.
-template <class Seam>
-void basic_mutex<Seam>::consider_bias() noexcept {
-  using door = bias_door<Seam>;
+template <class Scheduler>
+void basic_mutex<Scheduler>::consider_bias() noexcept {
+  using door = bias_door<Scheduler>;
   uses_left_ = bias_after_;
   if constexpr (door::biases) {
     auto* m = door::here();
     if (m == nullptr) return;
     m = door::enter(m);
-    take_bit<Seam>(word_, busy);  // [U2] the mutex is locked, so no other thread makes it biased
+    // [U2] The mutex is locked, so no other thread makes it biased.
+    take_bit<Scheduler>(word_, busy);
     const bool alone = queue_.empty() && !woken_ && !starving_;
     if (alone && owner_.load(std::memory_order_relaxed) == m) {
       // The next bias needs more uses.
@@ -134,9 +135,9 @@ void basic_mutex<Seam>::consider_bias() noexcept {
   }
 }
 
-template <class Seam>
-bool basic_mutex<Seam>::try_lock_biased() noexcept {
-  using door = bias_door<Seam>;
+template <class Scheduler>
+bool basic_mutex<Scheduler>::try_lock_biased() noexcept {
+  using door = bias_door<Scheduler>;
   if constexpr (door::biases) {
     for (;;) {
       if (auto* m = door::here()) {
@@ -157,9 +158,9 @@ bool basic_mutex<Seam>::try_lock_biased() noexcept {
 }
 
 // Returns: false if the mutex has no bias any more.
-template <class Seam>
-bool basic_mutex<Seam>::unlock_biased() noexcept {
-  using door = bias_door<Seam>;
+template <class Scheduler>
+bool basic_mutex<Scheduler>::unlock_biased() noexcept {
+  using door = bias_door<Scheduler>;
   if constexpr (door::biases) {
     if ((word_.load(std::memory_order_relaxed) & biased) == 0) return false;
     if (auto* m = door::here()) {
@@ -175,9 +176,9 @@ bool basic_mutex<Seam>::unlock_biased() noexcept {
   return false;
 }
 
-template <class Seam>
-void basic_mutex<Seam>::revoke_bias() noexcept {
-  using door = bias_door<Seam>;
+template <class Scheduler>
+void basic_mutex<Scheduler>::revoke_bias() noexcept {
+  using door = bias_door<Scheduler>;
   if constexpr (door::biases) {
     door::alone([this] {
       if ((word_.load(std::memory_order_acquire) & biased) == 0) return;  // [U2]
@@ -189,17 +190,17 @@ void basic_mutex<Seam>::revoke_bias() noexcept {
   }
 }
 
-template <class Seam>
-void basic_mutex<Seam>::unlock_slow() noexcept {
+template <class Scheduler>
+void basic_mutex<Scheduler>::unlock_slow() noexcept {
   if (unlock_biased()) return;
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   unlock_inside();
   in.leave();
 }
 
-template <class Seam>
-void basic_mutex<Seam>::unlock_inside() noexcept {
-  const std::uint32_t word = take_bit<Seam>(word_, busy);  // [U2]
+template <class Scheduler>
+void basic_mutex<Scheduler>::unlock_inside() noexcept {
+  const std::uint32_t word = take_bit<Scheduler>(word_, busy);  // [U2]
   if ((word & locked) == 0) die_of_unlock("an unlocked mutex");
   waiter* next = nullptr;
   std::uint32_t after = 0;
@@ -207,7 +208,7 @@ void basic_mutex<Seam>::unlock_inside() noexcept {
     next = queue_.pop_front();
     WEFT_ASSERT(next != nullptr);
     next->granted = true;
-    if (queue_.empty() || Seam::now_ns() - next->since_ns < starved_ns) starving_ = false;
+    if (queue_.empty() || Scheduler::now_ns() - next->since_ns < starved_ns) starving_ = false;
     after = locked | wake_if_due();
   } else if (!woken_) {
     next = queue_.pop_front();
@@ -215,14 +216,14 @@ void basic_mutex<Seam>::unlock_inside() noexcept {
   }
   // A store: while the lock is held, only the holder of `busy` changes the word.
   word_.store(after, std::memory_order_release);  // [U1] [U2] I3
-  if (next != nullptr) Seam::ready_inside(next->who);
+  if (next != nullptr) Scheduler::ready_inside(next->who);
 }
 
-template <class Seam>
-bool basic_mutex<Seam>::give_up(void* argument) noexcept {
+template <class Scheduler>
+bool basic_mutex<Scheduler>::give_up(void* argument) noexcept {
   waiter& self = *static_cast<waiter*>(argument);
   basic_mutex& m = *static_cast<basic_mutex*>(self.primitive);
-  take_bit<Seam>(m.word_, busy);  // [U2]
+  take_bit<Scheduler>(m.word_, busy);  // [U2]
   const bool waits = self.queued;
   if (waits) m.queue_.remove(self);
   if (m.queue_.empty()) m.starving_ = false;

@@ -17,8 +17,8 @@ inline constexpr std::uint64_t slot_open = 1;
 inline constexpr int slot_shift = 1;
 inline constexpr std::uint64_t slot_reader = 1u << slot_shift;
 
-template <class Seam>
-struct basic_shared_mutex<Seam>::slots {
+template <class Scheduler>
+struct basic_shared_mutex<Scheduler>::slots {
   static constexpr std::size_t count = 8;
 
   struct alignas(64) slot {
@@ -28,8 +28,8 @@ struct basic_shared_mutex<Seam>::slots {
 };
 
 // The parts of the center's word, while one thread is busy with it.
-template <class Seam>
-struct basic_shared_mutex<Seam>::center {
+template <class Scheduler>
+struct basic_shared_mutex<Scheduler>::center {
   std::int64_t readers;
   bool writer;
   bool open;  // whether the slots are open
@@ -40,20 +40,20 @@ struct basic_shared_mutex<Seam>::center {
         open((word & spread_) != 0) {}
 };
 
-template <class Seam>
-basic_shared_mutex<Seam>::~basic_shared_mutex() {
+template <class Scheduler>
+basic_shared_mutex<Scheduler>::~basic_shared_mutex() {
   delete slots_.load(std::memory_order_relaxed);
 }
 
 // ---- Under busy ----
 
-template <class Seam>
-typename basic_shared_mutex<Seam>::center basic_shared_mutex<Seam>::take() noexcept {
-  return center(take_bit<Seam>(word_, busy));  // [X1] [X2] [X3]
+template <class Scheduler>
+typename basic_shared_mutex<Scheduler>::center basic_shared_mutex<Scheduler>::take() noexcept {
+  return center(take_bit<Scheduler>(word_, busy));  // [X1] [X2] [X3]
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::let_go(const center& c) noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::let_go(const center& c) noexcept {
   const bool somebody_waits = woken_ || !readers_.empty() || !writers_.empty();  // I4
   WEFT_ASSERT(!c.open || (!c.writer && writers_.empty()));                       // I3
   word_.store((static_cast<std::uint64_t>(c.readers) << reader_shift) | (c.writer ? held : 0) |
@@ -61,8 +61,8 @@ void basic_shared_mutex<Seam>::let_go(const center& c) noexcept {
               std::memory_order_release);  // [X1] [X2] [X3] I6
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::close_slots(center& c) noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::close_slots(center& c) noexcept {
   if (!c.open) return;
   for (typename slots::slot& s : slots_.load(std::memory_order_relaxed)->all) {  // ordered by [X3]
     const std::uint64_t word = s.word.exchange(0, std::memory_order_acq_rel);    // [X2]
@@ -73,14 +73,14 @@ void basic_shared_mutex<Seam>::close_slots(center& c) noexcept {
 }
 
 // Afterwards the slots are closed.
-template <class Seam>
-bool basic_shared_mutex<Seam>::nobody_in(center& c) noexcept {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::nobody_in(center& c) noexcept {
   close_slots(c);
   return !c.writer && c.readers == 0;
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::admit_readers(center& c, wait_chain& admitted) noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::admit_readers(center& c, wait_chain& admitted) noexcept {
   while (waiter* const w = readers_.pop_front()) {
     w->granted = true;
     ++c.readers;
@@ -89,21 +89,22 @@ void basic_shared_mutex<Seam>::admit_readers(center& c, wait_chain& admitted) no
 }
 
 // Makes the first writer of the queue the owner. Returns: null if the queue is empty.
-template <class Seam>
-typename basic_shared_mutex<Seam>::waiter* basic_shared_mutex<Seam>::hand_over(center& c) noexcept {
+template <class Scheduler>
+typename basic_shared_mutex<Scheduler>::waiter* basic_shared_mutex<Scheduler>::hand_over(
+    center& c) noexcept {
   waiter* const w = writers_.pop_front();
   if (w == nullptr) return nullptr;
   w->granted = true;
   c.writer = true;
-  if (writers_.empty() || Seam::now_ns() - w->since_ns < starved_ns) starving_ = false;
+  if (writers_.empty() || Scheduler::now_ns() - w->since_ns < starved_ns) starving_ = false;
   return w;
 }
 
 // ---- Writers ----
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::try_lock_slow() noexcept {
-  typename Seam::inside in;
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::try_lock_slow() noexcept {
+  typename Scheduler::inside in;
   center c = take();
   const bool got = nobody_in(c);
   if (got) c.writer = true;
@@ -112,17 +113,17 @@ bool basic_shared_mutex<Seam>::try_lock_slow() noexcept {
   return got;
 }
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::lock_slow(wait_limit limit) {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::lock_slow(wait_limit limit) {
   waiter self;
   self.primitive = this;
   bool on_the_way = false;  // woken_ is set for this waiter
   for (;;) {
-    for (int turn = 0; Seam::spin(turn); ++turn) {
+    for (int turn = 0; Scheduler::spin(turn); ++turn) {
       // relaxed: a look before the exchange that counts.
       if ((word_.load(std::memory_order_relaxed) & ~barred) == 0) break;
     }
-    typename Seam::inside in;
+    typename Scheduler::inside in;
     center c = take();
     if (on_the_way) woken_ = false;
     if (nobody_in(c)) {
@@ -131,8 +132,8 @@ bool basic_shared_mutex<Seam>::lock_slow(wait_limit limit) {
       in.leave();
       return true;
     }
-    self.who = Seam::prepare_park_inside(wait_reason::shared_mutex);
-    const std::int64_t now_ns = Seam::now_ns();
+    self.who = Scheduler::prepare_park_inside(wait_reason::shared_mutex);
+    const std::int64_t now_ns = Scheduler::now_ns();
     if (!on_the_way) {
       self.since_ns = now_ns;
       writers_.push_back(self);
@@ -141,16 +142,16 @@ bool basic_shared_mutex<Seam>::lock_slow(wait_limit limit) {
       writers_.push_front(self);
     }
     let_go(c);
-    if (!limit.park<Seam>(self.who, &give_up_lock, &self)) return false;
+    if (!limit.park<Scheduler>(self.who, &give_up_lock, &self)) return false;
     if (self.granted) return true;
     on_the_way = true;
   }
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::unlock_slow() noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::unlock_slow() noexcept {
   wait_chain admitted;
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   center c = take();
   if (!c.writer) die_of_unlock("an unlocked shared_mutex");
   c.writer = false;
@@ -169,8 +170,8 @@ void basic_shared_mutex<Seam>::unlock_slow() noexcept {
   in.leave();
 }
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::give_up_lock(void* argument) noexcept {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::give_up_lock(void* argument) noexcept {
   waiter& self = *static_cast<waiter*>(argument);
   basic_shared_mutex& m = *static_cast<basic_shared_mutex*>(self.primitive);
   wait_chain admitted;
@@ -191,16 +192,17 @@ bool basic_shared_mutex<Seam>::give_up_lock(void* argument) noexcept {
 
 // ---- Readers ----
 
-template <class Seam>
-typename Seam::template atomic<std::uint64_t>* basic_shared_mutex<Seam>::my_slot() const noexcept {
+template <class Scheduler>
+typename Scheduler::template atomic<std::uint64_t>* basic_shared_mutex<Scheduler>::my_slot()
+    const noexcept {
   slots* const s = slots_.load(std::memory_order_acquire);  // [X4]
   if (s == nullptr) [[likely]]
     return nullptr;
-  return &s->all[Seam::thread_hint() % slots::count].word;
+  return &s->all[Scheduler::thread_hint() % slots::count].word;
 }
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::try_lock_shared() noexcept {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::try_lock_shared() noexcept {
   if (atomic<std::uint64_t>* const slot = my_slot()) {
     std::uint64_t word = slot->load(std::memory_order_relaxed);  // re-checked by the exchange
     while ((word & slot_open) != 0) {
@@ -222,7 +224,7 @@ bool basic_shared_mutex<Seam>::try_lock_shared() noexcept {
       return true;
     }
   }
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   center c = take();
   const bool got = !c.writer && writers_.empty() && !woken_;
   if (got) ++c.readers;
@@ -231,14 +233,14 @@ bool basic_shared_mutex<Seam>::try_lock_shared() noexcept {
   return got;
 }
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::lock_shared_until(wait_limit limit) {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::lock_shared_until(wait_limit limit) {
   if (try_lock_shared()) [[likely]]
     return true;
-  for (int turn = 0; Seam::spin(turn); ++turn) {
+  for (int turn = 0; Scheduler::spin(turn); ++turn) {
     if (try_lock_shared()) return true;
   }
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   center c = take();
   if (!c.writer && writers_.empty() && !woken_) {
     ++c.readers;
@@ -248,14 +250,14 @@ bool basic_shared_mutex<Seam>::lock_shared_until(wait_limit limit) {
   }
   waiter self;
   self.primitive = this;
-  self.who = Seam::prepare_park_inside(wait_reason::shared_mutex_shared);
+  self.who = Scheduler::prepare_park_inside(wait_reason::shared_mutex_shared);
   readers_.push_back(self);
   let_go(c);
-  return limit.park<Seam>(self.who, &give_up_lock_shared, &self);
+  return limit.park<Scheduler>(self.who, &give_up_lock_shared, &self);
 }
 
-template <class Seam>
-bool basic_shared_mutex<Seam>::give_up_lock_shared(void* argument) noexcept {
+template <class Scheduler>
+bool basic_shared_mutex<Scheduler>::give_up_lock_shared(void* argument) noexcept {
   waiter& self = *static_cast<waiter*>(argument);
   basic_shared_mutex& m = *static_cast<basic_shared_mutex*>(self.primitive);
   const center c = m.take();
@@ -265,8 +267,8 @@ bool basic_shared_mutex<Seam>::give_up_lock_shared(void* argument) noexcept {
   return waits;
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::unlock_shared() noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::unlock_shared() noexcept {
   if (atomic<std::uint64_t>* const slot = my_slot()) {
     std::uint64_t word = slot->load(std::memory_order_relaxed);  // re-checked by the exchange
     while ((word & slot_open) != 0) {
@@ -283,7 +285,7 @@ void basic_shared_mutex<Seam>::unlock_shared() noexcept {
       return;
     }
   }
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   center c = take();
   if (c.writer || (!c.open && c.readers == 0)) die_of_unlock("an unlocked shared_mutex");
   --c.readers;
@@ -291,18 +293,18 @@ void basic_shared_mutex<Seam>::unlock_shared() noexcept {
   waiter* next = nullptr;
   if (!c.open && c.readers == 0 && !woken_) next = hand_over(c);
   let_go(c);
-  if (next != nullptr) Seam::ready_inside(next->who);
+  if (next != nullptr) Scheduler::ready_inside(next->who);
   in.leave();
 }
 
-template <class Seam>
-void basic_shared_mutex<Seam>::spread() noexcept {
+template <class Scheduler>
+void basic_shared_mutex<Scheduler>::spread() noexcept {
   slots* made = nullptr;
   if (slots_.load(std::memory_order_relaxed) == nullptr) {
     made = new (std::nothrow) slots;
     if (made == nullptr) return;
   }
-  typename Seam::inside in;
+  typename Scheduler::inside in;
   center c = take();
   slots* s = slots_.load(std::memory_order_relaxed);  // ordered by [X3]
   if (s == nullptr && made != nullptr) {

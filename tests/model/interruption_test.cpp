@@ -20,14 +20,14 @@ namespace weft::model {
 namespace {
 
 // What a context is to an interruption: a lock, a list with room for one, and an end.
-template <class Seam, bool settles>
+template <class Scheduler, bool settles>
 class watched {
  public:
-  using interruption = detail::basic_interruption<Seam, watched>;
+  using interruption = detail::basic_interruption<Scheduler, watched>;
 
   // Returns: false if it has ended.
   bool add(interruption& i) {
-    const typename Seam::section inside;
+    const typename Scheduler::section inside;
     lock();
     const bool live = !ended_.get();
     if (live) linked_.set(&i);
@@ -35,28 +35,28 @@ class watched {
     return live;
   }
   void remove() {
-    const typename Seam::section inside;
+    const typename Scheduler::section inside;
     lock();
     linked_.set(nullptr);
     unlock();
   }
   void settle() noexcept {
     if (!settles) return;
-    const typename Seam::section inside;
+    const typename Scheduler::section inside;
     lock();
     unlock();
   }
   void end() {
-    typename Seam::waiter w{};
+    typename Scheduler::waiter w{};
     {
-      const typename Seam::section inside;
+      const typename Scheduler::section inside;
       lock();
       ended_.set(true);
       if (interruption* const i = linked_.get()) w = i->fire();
       linked_.set(nullptr);
       unlock();
     }
-    if (w != nullptr) Seam::ready(w);
+    if (w != nullptr) Scheduler::ready(w);
   }
 
  private:
@@ -71,16 +71,16 @@ class watched {
 };
 
 // Something to wait for once. A thread that finds the waiter's place may use it.
-template <class Seam, bool settles>
+template <class Scheduler, bool settles>
 struct state : parking_lot {
   using me = state;
   struct place {
     var<bool> used{false, "the place"};  // by its owner, who is about to leave
-    typename Seam::waiter who{};
+    typename Scheduler::waiter who{};
     me* all = nullptr;
   };
 
-  watched<Seam, settles> context;
+  watched<Scheduler, settles> context;
   atomic<std::uint32_t> word{0};
   bool happened = false;    // guarded by word
   place* queued = nullptr;  // guarded by word
@@ -90,13 +90,13 @@ struct state : parking_lot {
   void happen() {
     place* found = nullptr;
     {
-      const typename Seam::section inside;
+      const typename Scheduler::section inside;
       detail::take_bit<basic_seam<>>(word, 1u);
       happened = true;
       found = std::exchange(queued, nullptr);
       word.store(0, std::memory_order_release);
     }
-    if (found != nullptr) Seam::ready(found->who);
+    if (found != nullptr) Scheduler::ready(found->who);
   }
   static bool give_up(void* argument) noexcept {
     place& p = *static_cast<place*>(argument);
@@ -109,29 +109,29 @@ struct state : parking_lot {
   }
   // Returns: false if it was interrupted.
   bool wait(detail::wait_limit limit) {
-    typename Seam::inside in;
+    typename Scheduler::inside in;
     detail::take_bit<basic_seam<>>(word, 1u);
     if (happened) {
       word.store(0, std::memory_order_release);
       in.leave();
       return true;
     }
-    here.who = Seam::prepare_park_inside(detail::wait_reason::none);
+    here.who = Scheduler::prepare_park_inside(detail::wait_reason::none);
     here.all = this;
     here.used.set(false);  // [Z1]
     queued = &here;
     word.store(0, std::memory_order_release);
-    const bool woken = limit.park<Seam>(here.who, &give_up, &here);
+    const bool woken = limit.park<Scheduler>(here.who, &give_up, &here);
     here.used.set(true);
     return woken;
   }
 };
 
-template <class Seam, bool settles = true>
+template <class Scheduler, bool settles = true>
 void program(world& w) {
-  auto s = std::make_shared<state<Seam, settles>>();
+  auto s = std::make_shared<state<Scheduler, settles>>();
   w.thread("waiter", [s] {
-    typename watched<Seam, settles>::interruption i(&s->context);
+    typename watched<Scheduler, settles>::interruption i(&s->context);
     if (!s->context.add(i)) (void)i.fire();
     s->gave_up = !s->wait(detail::wait_limit(i));
     s->context.remove();
@@ -142,11 +142,11 @@ void program(world& w) {
 }
 
 // A mutex: its waiter may have to wait more than once.
-template <class Seam, int holders>
+template <class Scheduler, int holders>
 void lock_program(world& w) {
   struct lock_state : parking_lot {
-    storage<detail::basic_mutex<Seam>> mutex;
-    watched<Seam, true> context;
+    storage<detail::basic_mutex<Scheduler>> mutex;
+    watched<Scheduler, true> context;
     exclusive section{"the critical section"};
     atomic<std::uint32_t> left{holders + 1};
     lock_state() { mutex.emplace(); }
@@ -170,7 +170,7 @@ void lock_program(world& w) {
     });
   }
   w.thread("waiter", [s] {
-    typename watched<Seam, true>::interruption i(&s->context);
+    typename watched<Scheduler, true>::interruption i(&s->context);
     if (!s->context.add(i)) (void)i.fire();
     if (s->mutex->lock_until(detail::wait_limit(i))) s->use_and_unlock();
     s->context.remove();

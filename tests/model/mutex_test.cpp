@@ -90,18 +90,18 @@ struct biased_seam : mutex_seam<Platform, mode::normal> {
   };
 };
 
-template <class Seam>
+template <class Scheduler>
 struct no_machines {};
-template <class Seam>
-concept has_machines = requires { typename Seam::machines; };
-template <class Seam>
-struct machines_of : no_machines<Seam> {};
-template <has_machines Seam>
-struct machines_of<Seam> : Seam::machines {};
+template <class Scheduler>
+concept has_machines = requires { typename Scheduler::machines; };
+template <class Scheduler>
+struct machines_of : no_machines<Scheduler> {};
+template <has_machines Scheduler>
+struct machines_of<Scheduler> : Scheduler::machines {};
 
-template <class Seam>
-struct shared_mutex : parking_lot, machines_of<Seam> {
-  using core_type = detail::basic_mutex<Seam>;
+template <class Scheduler>
+struct shared_mutex : parking_lot, machines_of<Scheduler> {
+  using core_type = detail::basic_mutex<Scheduler>;
 
   storage<core_type> core;
   exclusive section{"the critical section"};
@@ -136,9 +136,9 @@ struct shared_mutex : parking_lot, machines_of<Seam> {
   }
 };
 
-template <class Seam, int lockers, int turns, int timed = 0>
+template <class Scheduler, int lockers, int turns, int timed = 0>
 void program(world& w) {
-  auto s = std::make_shared<shared_mutex<Seam>>((lockers + timed) * turns);
+  auto s = std::make_shared<shared_mutex<Scheduler>>((lockers + timed) * turns);
   for (int i = 0; i < lockers; ++i) {
     w.thread("locker", [s] {
       for (int k = 0; k < turns; ++k) s->lock_and_use();

@@ -24,9 +24,9 @@ constexpr auto acq_rel = std::memory_order_acq_rel;
 constexpr auto reason = detail::wait_reason::future;
 constexpr std::int64_t some_time = 0;  // every deadline may pass at any moment
 
-template <class Seam>
+template <class Scheduler>
 struct shared_event : parking_lot {
-  storage<detail::one_shot<Seam>> event;
+  storage<detail::one_shot<Scheduler>> event;
   var<int> letter{0, "letter"};  // what the goroutine publishes [H1] [H2]
   var<int> reply{0, "reply"};    // what the owner wrote before it let go [H2]
   atomic<std::uint32_t> returned{0};
@@ -75,9 +75,9 @@ struct shared_event : parking_lot {
   }
 };
 
-template <class Seam, std::size_t timed_waiters, std::size_t waiters>
+template <class Scheduler, std::size_t timed_waiters, std::size_t waiters>
 void waiters_and_set(world& w) {
-  auto s = std::make_shared<shared_event<Seam>>();
+  auto s = std::make_shared<shared_event<Scheduler>>();
   constexpr std::uint32_t all = timed_waiters + waiters;
   for (std::size_t i = 0; i < timed_waiters; ++i) {
     w.thread("timed", [s] {
@@ -96,9 +96,9 @@ void waiters_and_set(world& w) {
 }
 
 // It never happens: every deadline must end its wait.
-template <class Seam, std::size_t timed_waiters>
+template <class Scheduler, std::size_t timed_waiters>
 void timed_waiters_alone(world& w) {
-  auto s = std::make_shared<shared_event<Seam>>();
+  auto s = std::make_shared<shared_event<Scheduler>>();
   for (std::size_t i = 0; i < timed_waiters; ++i) {
     w.thread("timed", [s] { check(!s->wait_timed(), "a waiter went on for no reason"); });
   }
@@ -111,9 +111,9 @@ void timed_waiters_alone(world& w) {
 
 enum class owner { lets_go, waits, waits_timed };
 
-template <class Seam, owner does>
+template <class Scheduler, owner does>
 void goroutine_and_owner(world& w) {
-  auto s = std::make_shared<shared_event<Seam>>();
+  auto s = std::make_shared<shared_event<Scheduler>>();
   w.thread("goroutine", [s] { s->finish(); });
   w.thread("owner", [s] {
     if (does == owner::waits) s->wait();

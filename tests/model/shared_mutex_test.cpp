@@ -20,9 +20,9 @@ constexpr std::int64_t some_time = 0;  // every deadline may pass at any moment
 // Readers begin in the slots, or in the center.
 enum class begin : std::uint8_t { gathered, spread };
 
-template <class Seam>
+template <class Scheduler>
 struct shared_lock_state : parking_lot {
-  using core_type = detail::basic_shared_mutex<Seam>;
+  using core_type = detail::basic_shared_mutex<Scheduler>;
 
   storage<core_type> core;
   var<int> value{0, "value"};  // [X1] [X2]
@@ -62,10 +62,10 @@ struct cast {
   int timed_readers = 0;
 };
 
-template <class Seam, cast c, begin b>
+template <class Scheduler, cast c, begin b>
 void program(world& w) {
   constexpr int writes = c.writers + c.timed_writers;
-  auto s = std::make_shared<shared_lock_state<Seam>>(writes + 1);
+  auto s = std::make_shared<shared_lock_state<Scheduler>>(writes + 1);
   for (int i = 0; i < c.writers; ++i) {
     w.thread("writer", [s] {
       s->core->lock_until(detail::no_deadline);
@@ -98,10 +98,10 @@ void program(world& w) {
 }
 
 // A writer and the reader that hands it the lock: the writer destroys it at once.
-template <class Seam, begin b>
+template <class Scheduler, begin b>
 void reader_then_last_writer(world& w) {
-  struct state : shared_lock_state<Seam> {
-    state() : shared_lock_state<Seam>(1) {}
+  struct state : shared_lock_state<Scheduler> {
+    state() : shared_lock_state<Scheduler>(1) {}
     atomic<std::uint32_t> in{0};
   };
   auto s = std::make_shared<state>();
@@ -127,8 +127,8 @@ struct starving : basic_seam<platform> {
   static inline std::int64_t calls = 0;
 };
 
-template <class Seam>
-struct forgetful_seam : Seam {
+template <class Scheduler>
+struct forgetful_seam : Scheduler {
   static void ready_inside(parking_lot::record*) noexcept {}
 };
 

@@ -37,26 +37,26 @@ namespace weft::detail {
 
 // Watched::settle() waits until no thread holds the lock under which fire() is called. Outside the
 // runtime.
-template <class Seam, class Watched>
+template <class Scheduler, class Watched>
 class basic_interruption : public interrupter {
  public:
   explicit basic_interruption(Watched* watched) noexcept : watched_(watched) {}
 
   bool park(void* who, bool (*give_up)(void*), void* argument) noexcept override {
-    who_ = static_cast<typename Seam::waiter>(who);
+    who_ = static_cast<typename Scheduler::waiter>(who);
     give_up_ = give_up;
     argument_ = argument;
     std::uint32_t state = idle;
     if (!state_.compare_exchange_strong(state, armed, std::memory_order_acq_rel,  // [Z1] [Z2]
                                         std::memory_order_acquire)) {
       if (give_up(argument)) {
-        Seam::cancel_park();
+        Scheduler::cancel_park();
         return false;
       }
-      Seam::park();  // another thread took it out before, and readies it
+      Scheduler::park();  // another thread took it out before, and readies it
       return true;
     }
-    Seam::park();
+    Scheduler::park();
     state = armed;
     if (!state_.compare_exchange_strong(state, idle, std::memory_order_acq_rel,  // [Z2]
                                         std::memory_order_acquire)) {
@@ -66,13 +66,13 @@ class basic_interruption : public interrupter {
   }
 
   // Called under the lock of the watched object. Returns: the waiter, or null if none is armed.
-  typename Seam::waiter armed_for() const noexcept {
+  typename Scheduler::waiter armed_for() const noexcept {
     return state_.load(std::memory_order_acquire) == armed ? who_ : nullptr;  // [Z1]
   }
 
   // Called once, under the lock of the watched object, inside the runtime. Returns: the waiter to
   // ready after the lock has been let go, or null.
-  typename Seam::waiter fire() noexcept {
+  typename Scheduler::waiter fire() noexcept {
     if (state_.exchange(fired, std::memory_order_acq_rel) != armed) return nullptr;  // [Z1] [Z2]
     if (!give_up_(argument_)) return nullptr;
     gave_up_ = true;
@@ -83,11 +83,11 @@ class basic_interruption : public interrupter {
   enum : std::uint32_t { idle, armed, fired };
 
   Watched* const watched_;
-  typename Seam::waiter who_{};
+  typename Scheduler::waiter who_{};
   bool (*give_up_)(void*) = nullptr;
   void* argument_ = nullptr;
   bool gave_up_ = false;
-  typename Seam::template atomic<std::uint32_t> state_{idle};
+  typename Scheduler::template atomic<std::uint32_t> state_{idle};
 };
 
 }  // namespace weft::detail

@@ -55,7 +55,7 @@
 
 namespace weft::detail {
 
-template <class Seam>
+template <class Scheduler>
 class basic_mutex {
  public:
   static constexpr const char* name = "mutex";
@@ -112,7 +112,7 @@ class basic_mutex {
   static constexpr std::uint32_t leaving = 16;  // the bias is being revoked
   static constexpr std::uint32_t last_bias = 1u << 28;
 
-  using waiter = basic_waiter<Seam>;
+  using waiter = basic_waiter<Scheduler>;
 
   WEFT_API bool lock_slow(wait_reason reason, wait_limit limit);
   WEFT_API void unlock_slow() noexcept;
@@ -120,21 +120,22 @@ class basic_mutex {
   WEFT_API void consider_bias() noexcept;
   WEFT_API void revoke_bias() noexcept;
   bool unlock_biased() noexcept;
-  std::uint32_t take_busy(typename Seam::inside& in) noexcept;
+  std::uint32_t take_busy(typename Scheduler::inside& in) noexcept;
   bool spin() noexcept;
   std::uint32_t wake_if_due() const noexcept { return queue_.empty() || woken_ ? 0 : wake; }
   static bool give_up(void* argument) noexcept;
 
-  typename Seam::template atomic<std::uint32_t> word_{0};
-  std::uint32_t uses_left_ = Seam::first_bias;  // guarded by locked: until the next consider_bias()
+  typename Scheduler::template atomic<std::uint32_t> word_{0};
+  // Guarded by locked: until the next consider_bias().
+  std::uint32_t uses_left_ = Scheduler::first_bias;
   // The machine that has the bias, or may get it next. The holder writes it with busy, and so does
   // a revoker. relaxed: a machine only compares it with itself.
-  typename Seam::template atomic<void*> owner_{nullptr};
-  std::uint32_t bias_after_ = Seam::first_bias;  // guarded by locked
-  bool held_ = false;                            // I4: used by owner_, inside the runtime
-  bool woken_ = false;            // guarded by busy: a waiter is on the way to compete
-  bool starving_ = false;         // guarded by busy
-  basic_wait_queue<Seam> queue_;  // guarded by busy
+  typename Scheduler::template atomic<void*> owner_{nullptr};
+  std::uint32_t bias_after_ = Scheduler::first_bias;  // guarded by locked
+  bool held_ = false;                                 // I4: used by owner_, inside the runtime
+  bool woken_ = false;                 // guarded by busy: a waiter is on the way to compete
+  bool starving_ = false;              // guarded by busy
+  basic_wait_queue<Scheduler> queue_;  // guarded by busy
 };
 
 using mutex_core = basic_mutex<seam>;

@@ -35,7 +35,7 @@
 
 namespace weft::detail {
 
-template <class Seam>
+template <class Scheduler>
 class one_shot {
  public:
   one_shot() = default;
@@ -81,7 +81,7 @@ class one_shot {
 
   struct node {
     node* next = nullptr;
-    typename Seam::waiter who{};
+    typename Scheduler::waiter who{};
     one_shot* event = nullptr;
   };
 
@@ -103,20 +103,20 @@ class one_shot {
 
   bool wait_slow(wait_reason reason, wait_limit limit) {
     node self;
-    self.who = Seam::prepare_park(reason);
+    self.who = Scheduler::prepare_park(reason);
     self.event = this;
     if (!push(&self)) {
-      Seam::cancel_park();
+      Scheduler::cancel_park();
       return true;
     }
-    return limit.park<Seam>(self.who, &give_up, &self);
+    return limit.park<Scheduler>(self.who, &give_up, &self);
   }
 
   static void ready_all(node* list) noexcept {
     while (list != nullptr) {
       node* const n = list;
       list = n->next;  // n is gone once its owner runs
-      Seam::ready(n->who);
+      Scheduler::ready(n->who);
     }
   }
 
@@ -135,7 +135,7 @@ class one_shot {
         word = pending;
       }
       if (word == pending) {  // another waiter holds `self`, and puts it back or readies its owner
-        Seam::relax(turn++);
+        Scheduler::relax(turn++);
         word = event->word_.load(std::memory_order_relaxed);
       }
     }
@@ -150,13 +150,13 @@ class one_shot {
       if (n == self) {
         found = true;
       } else if (!event->push(n)) {
-        Seam::ready_inside(n->who);
+        Scheduler::ready_inside(n->who);
       }
     }
     return found;
   }
 
-  typename Seam::template atomic<std::uintptr_t> word_{pending};
+  typename Scheduler::template atomic<std::uintptr_t> word_{pending};
 };
 
 }  // namespace weft::detail

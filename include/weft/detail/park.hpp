@@ -150,8 +150,8 @@ inline bool acquired(bool yes, const void* object) noexcept {
   return yes;
 }
 
-// What the lock-free cores of the primitives are written against; tests substitute a seam of their
-// own.
+// What the lock-free cores of the primitives need of the scheduler, their parameter `Scheduler`;
+// tests substitute a seam of their own.
 struct seam {
   template <class T>
   using atomic = std::atomic<T>;

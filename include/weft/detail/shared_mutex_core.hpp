@@ -55,7 +55,7 @@
 
 namespace weft::detail {
 
-template <class Seam>
+template <class Scheduler>
 class basic_shared_mutex {
  public:
   static constexpr const char* name = "shared_mutex";
@@ -94,10 +94,10 @@ class basic_shared_mutex {
   bool is_spread() const noexcept { return (word_.load(std::memory_order_relaxed) & spread_) != 0; }
 
  private:
-  using waiter = basic_waiter<Seam>;
-  using wait_chain = basic_wait_chain<Seam>;
+  using waiter = basic_waiter<Scheduler>;
+  using wait_chain = basic_wait_chain<Scheduler>;
   template <class T>
-  using atomic = typename Seam::template atomic<T>;
+  using atomic = typename Scheduler::template atomic<T>;
 
   struct slots;
   struct center;
@@ -134,8 +134,8 @@ class basic_shared_mutex {
   atomic<std::uint32_t> collisions_{0};  // a statistic: readers that met in the center
   bool woken_ = false;                   // guarded by busy: a writer is on the way to compete
   bool starving_ = false;                // guarded by busy: the lock is handed to writers
-  basic_wait_queue<Seam> readers_;       // guarded by busy
-  basic_wait_queue<Seam> writers_;       // guarded by busy
+  basic_wait_queue<Scheduler> readers_;  // guarded by busy
+  basic_wait_queue<Scheduler> writers_;  // guarded by busy
 };
 
 using shared_mutex_core = basic_shared_mutex<seam>;

@@ -31,7 +31,7 @@
 
 namespace weft::detail {
 
-template <class Seam>
+template <class Scheduler>
 class wait_group_core {
  public:
   static constexpr const char* name = "latch";
@@ -85,7 +85,7 @@ class wait_group_core {
 
   struct node {
     node* next = nullptr;
-    typename Seam::waiter who{};
+    typename Scheduler::waiter who{};
     wait_group_core* core = nullptr;
   };
 
@@ -100,7 +100,7 @@ class wait_group_core {
     std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
     for (int turn = 0; wanted(word);) {
       if ((word & locked) != 0) {
-        Seam::relax(turn++);
+        Scheduler::relax(turn++);
         word = word_.load(std::memory_order_acquire);  // [D1]
       } else if (word_.compare_exchange_weak(word, word | locked, std::memory_order_acquire,
                                              std::memory_order_acquire)) {  // [D2] [D1]
@@ -112,10 +112,10 @@ class wait_group_core {
 
   bool wait_slow(wait_reason reason, wait_limit limit) {
     node self;
-    self.who = Seam::prepare_park(reason);
+    self.who = Scheduler::prepare_park(reason);
     self.core = this;
     if (!lock_while([](std::uint64_t word) { return count_of(word) != 0; })) {
-      Seam::cancel_park();
+      Scheduler::cancel_park();
       await_release();
       return true;
     }
@@ -131,12 +131,12 @@ class wait_group_core {
       if (word_.compare_exchange_weak(word, unlocked, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {  // [D2] [D1]
         if (someone_releases) break;
-        Seam::cancel_park();
+        Scheduler::cancel_park();
         return true;
       }
       waiters_ = &self;  // the counter moved; look again
     }
-    return limit.park<Seam>(self.who, &give_up, &self);
+    return limit.park<Scheduler>(self.who, &give_up, &self);
   }
 
   // Waits for the last done, which may still be about to release earlier waiters although the
@@ -146,16 +146,16 @@ class wait_group_core {
       const std::uint64_t word = word_.load(std::memory_order_acquire);  // [D1]
       if (count_of(word) != 0 || (word & (waited | locked)) == 0) return;
       if (turn < 100) {
-        Seam::relax(turn);
+        Scheduler::relax(turn);
       } else {
-        Seam::yield();  // the last done may have lost its processor and need this one
+        Scheduler::yield();  // the last done may have lost its processor and need this one
       }
     }
   }
 
   // Called by the done that has to release the waiters (I1).
   void release() noexcept {
-    typename Seam::inside in;
+    typename Scheduler::inside in;
     lock_while([](std::uint64_t) { return true; });
     node* released = waiters_;
     waiters_ = nullptr;
@@ -164,7 +164,7 @@ class wait_group_core {
     while (released != nullptr) {
       node* const n = released;
       released = n->next;  // n is gone once its owner runs
-      Seam::ready(n->who);
+      Scheduler::ready(n->who);
     }
   }
 
@@ -195,7 +195,7 @@ class wait_group_core {
     }
   }
 
-  typename Seam::template atomic<std::uint64_t> word_;
+  typename Scheduler::template atomic<std::uint64_t> word_;
   node* waiters_ = nullptr;
 };
 

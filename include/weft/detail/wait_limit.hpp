@@ -35,11 +35,11 @@ class wait_limit {
 
   // Parks until ready(), or until the limit comes and give_up(argument) returns true. Requires:
   // prepare_park, which returned `who`. Returns: false if the caller gave up.
-  template <class Seam>
-  bool park(typename Seam::waiter who, bool (*give_up)(void*), void* argument) const noexcept {
+  template <class Scheduler>
+  bool park(typename Scheduler::waiter who, bool (*give_up)(void*), void* argument) const noexcept {
     if (by_ != nullptr) return by_->park(who, give_up, argument);
-    if (deadline_ns_ != no_deadline) return Seam::park_until(deadline_ns_, give_up, argument);
-    Seam::park();
+    if (deadline_ns_ != no_deadline) return Scheduler::park_until(deadline_ns_, give_up, argument);
+    Scheduler::park();
     return true;
   }
 

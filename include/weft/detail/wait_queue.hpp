@@ -23,20 +23,20 @@
 
 namespace weft::detail {
 
-template <class Seam>
+template <class Scheduler>
 struct basic_waiter {
   list_link<basic_waiter> link;  // guarded by the queue's owner; once taken out, by the taker
-  typename Seam::waiter who{};
+  typename Scheduler::waiter who{};
   void* primitive = nullptr;  // for give_up
   std::int64_t since_ns = 0;
   bool queued = false;   // I1
   bool granted = false;  // written by the thread that takes it out: it has what it waits for
 };
 
-template <class Seam>
+template <class Scheduler>
 class basic_wait_queue {
  public:
-  using waiter = basic_waiter<Seam>;
+  using waiter = basic_waiter<Scheduler>;
 
   constexpr basic_wait_queue() = default;
   basic_wait_queue(const basic_wait_queue&) = delete;
@@ -68,16 +68,16 @@ class basic_wait_queue {
 };
 
 // Waiters that were taken out together, to be readied in their order.
-template <class Seam>
+template <class Scheduler>
 class basic_wait_chain {
  public:
-  using waiter = basic_waiter<Seam>;
+  using waiter = basic_waiter<Scheduler>;
 
   void add(waiter& w) noexcept { list_.push_back(&w); }
   // Readies the waiters in their order. Inside the runtime.
   void ready_all() noexcept {
     // A waiter is gone once its owner runs.
-    while (waiter* const w = list_.pop_front()) Seam::ready_inside(w->who);
+    while (waiter* const w = list_.pop_front()) Scheduler::ready_inside(w->who);
   }
 
  private:
@@ -86,13 +86,13 @@ class basic_wait_chain {
 
 // Waits until `bit` is clear in `word`, and sets it, acquiring. Returns: the word, with the bit.
 // Requires: inside the runtime, or a plain thread.
-template <class Seam, class Word>
-Word take_bit(typename Seam::template atomic<Word>& word, Word bit) noexcept {
+template <class Scheduler, class Word>
+Word take_bit(typename Scheduler::template atomic<Word>& word, Word bit) noexcept {
   for (int turn = 0;;) {
     const Word before = word.fetch_or(bit, std::memory_order_acquire);  // [O2] [U2] [V2] [X3] [Y3]
     if ((before & bit) == 0) return static_cast<Word>(before | bit);
     // relaxed: waits without disturbing the thread that has the bit.
-    do Seam::relax(turn++);
+    do Scheduler::relax(turn++);
     while ((word.load(std::memory_order_relaxed) & bit) != 0);
   }
 }
