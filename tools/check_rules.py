@@ -11,6 +11,8 @@ tags    Every tag in src/, include/ and tests/ has one line in docs/memory-model
         the one file whose comments explain the tag. No file of another folder explains it ("[S1] a
         -> b"), because then one tag would mean two things.
 heads   Every source file in src/ opens with a comment, or first includes a header of ours that does.
+lists   The comment at the head of src/sched/scheduler.hpp, which is the table of contents, names each
+        file of that folder. If a header and a source have one name, one of them is enough.
 names   Every type and function of namespace weft that a header in include/weft/ declares, apart from
         namespaces called detail, has a comment above it or at its end.
 paths   Every file or folder that README.md, CONTRIBUTING.md, ARCHITECTURE.md or a page in docs/ names
@@ -141,6 +143,20 @@ def check_heads(root):
             yield f"{where}:1: neither this file nor the header it belongs to opens with a comment"
 
 
+CONTENTS = "src/sched/scheduler.hpp"
+
+
+def check_lists(root):
+    path = root / CONTENTS
+    if not path.is_file():
+        return
+    head = re.match(r"(?://.*\n)*", path.read_text(encoding="utf-8"))[0]
+    listed = set(re.findall(r"\b(\w+)\.[ch]pp\b", head))
+    for stem in sorted({file.stem for file in path.parent.iterdir() if file.suffix in SOURCES}):
+        if stem not in listed:
+            yield f"{CONTENTS}:1: the table of contents does not name {stem}"
+
+
 # What begins a line in column 0 and declares nothing of ours that needs a comment.
 NO_NAME = re.compile(
     r"^(?:[#}/\s)]|namespace\b|using\b|template\b|extern\b|static_assert\b|requires\b"
@@ -240,7 +256,7 @@ def check_length(root):
                 yield f"{where}:{begins}: a function of {lines} lines; {LINES_MAX} is the limit"
 
 
-CHECKS = (check_orders, check_tags, check_heads, check_names, check_paths, check_length)
+CHECKS = (check_orders, check_tags, check_heads, check_lists, check_names, check_paths, check_length)
 
 
 def check(root):
@@ -275,6 +291,9 @@ def self_test():
             'const char* t = R"({)";\nint table[] = {\n' + "    f(),\n" * 80 + "};\n}  // namespace n\n"
         ),
         "docs/a.md": "| `src/` | `base/` |\n",
+        "src/sched/scheduler.hpp": "// scheduler.hpp: seat.hpp\n#include <x>\n// spare.hpp\n",
+        "src/sched/seat.hpp": "// seat.hpp\n",
+        "src/sched/seat.cpp": "// seat.cpp\n",
         "include/weft/c.hpp": (
             "// c.hpp\n#pragma once\n\nnamespace weft {\nclass later;\n\n// A value.\ntemplate <class T>\n"
             "class value {\n public:\n  int get();\n};\n\n// Two of a kind.\nint one();\nint two(\n"
@@ -287,6 +306,7 @@ def self_test():
             "// d.cpp\nint get() { return x.load(std::memory_order_acquire); }\n",
             "without the tag",
         ),
+        "src/sched/spare.hpp": ("// spare.hpp\n", "does not name spare"),
         "src/base/e.cpp": ("int x;\n", "opens with a comment"),
         "src/base/f.cpp": ("// f.cpp: see [Z9].\n", "[Z9] has no line"),
         "tests/g.hpp": ("int x;  // [A1] another's release -> an acquire\n", "is explained here"),

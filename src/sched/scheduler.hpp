@@ -3,23 +3,30 @@
 // The nouns
 //   goroutine.hpp      a function with its own stack; records.hpp: where its record comes from
 //   processor.hpp      the right to run goroutines, and its queues: run_queue.hpp, lane.hpp
-//   machine.hpp        one OS thread; machine_thread.hpp: how the thread lives
+//   machine.hpp        one OS thread; machine_thread.hpp: how the thread lives; tls.hpp: which one
+//                      this is
 //   seat.hpp           who may touch a processor
-//   ownership.hpp      which machine holds which processor, and how that changes
-//   global_queue.hpp   goroutines that belong to no processor
+//   ownership.hpp      which machine holds which processor, and how that changes; owned.hpp: fields
+//                      that only it writes
+//   global_queue.hpp   goroutines that belong to no processor; goroutine_list.hpp: a chain of them;
+//                      linked_list.hpp: a list of other records
 //
 // The life of a goroutine
 //   go.cpp             start
 //   enter.hpp          entering the runtime and leaving it; inside.hpp: the same for primitives
 //   switch.hpp         from one goroutine to the next; switch.cpp: begin, wait, end
 //   park.cpp           waiting in a primitive; fast_park.hpp: the same, inlined
-//   this_goroutine.cpp yield, exit, lock_thread
+//   this_goroutine.cpp yield, exit, lock_thread; clock.cpp: now, sleep
+//   extra.hpp          names and goroutine-local values; local.cpp: weft::local
+//   blocks.hpp         memory for what goroutines share
+//   bias.hpp           a lock that one machine need not take
 //   plain_thread.hpp   plain threads that wait like goroutines
 //
 // Who runs next
 //   order.hpp          the policy, and what every goroutine may count on
 //   search.hpp         a processor with nothing to run; theft.hpp: what it takes from others
 //   work.hpp           where work waits
+//   choice.hpp         the choices that are left to chance, or to a test
 //
 // No work
 //   idle_state.hpp     the protocol between producers of work and machines that lie down
@@ -36,14 +43,15 @@
 //                      deadlock.hpp, monitor_pace.hpp, monitor_sleep.hpp
 //
 // The world
-//   timers.hpp         one heap of timers; all_timers.hpp: those of all processors
+//   timers.hpp         one heap of timers; timer.hpp: one of them; timer_spill.hpp: when there is no
+//                      memory; all_timers.hpp: those of all processors
 //   poller.hpp         descriptors
 //   call.hpp           announced system calls
-//   resize.hpp         max_procs
+//   resize.hpp         max_procs; procs.cpp: how many processors and goroutines there are
 //   simulation.hpp     a test in the scheduler's place
 //
 // Begin and end
-//   start.hpp, stop.hpp, exit.hpp, report.hpp
+//   start.hpp, stop.hpp, exit.hpp, report.hpp; counters.hpp: what stats() shows
 //
 // Locks, by rank (a holder may take only those further right):
 //   timer heap  ->  scheduler.lock  ->  global queue, record pool, stack pool, sides of pollables
