@@ -7,7 +7,7 @@ conditionals stay where they belong.
 
 A folder of src/ may include itself and any folder of a lower row of LAYERS. Folders in one row do not
 know each other. A public header belongs to a folder's layer as well, by the table PUBLIC, and counts
-like a file of that folder, whoever includes it.
+like a file of that folder, no matter which file includes it.
 """
 
 import pathlib

@@ -1,11 +1,12 @@
-// resolve.cpp: names of hosts to addresses: literals at once, all else by a look-up that those who
-// want to know the same at the same time share.
+// resolve.cpp: turns the names of hosts into addresses. A literal address is parsed at once. Any
+// other name is looked up. Callers that ask for one name at the same time share one look-up, which
+// is a call of a single_flight.
 //
-// A look-up is a flight of a single_flight. So it has a goroutine of its own and belongs to none of
-// those who wait for it: each of them may give up, as its context says, and the others get their
-// answer. The last one to give up abandons the look-up.
+// A look-up runs in a goroutine of its own, so it does not depend on any caller. When the context of
+// a caller ends, that caller gives up, and the others still get the answer. When the last caller
+// gives up, the look-up is abandoned.
 //
-// Answers are not kept: that is the name server's business, which knows for how long they are true.
+// Answers are not kept. The name server keeps them, because it knows for how long they are true.
 #include "base/error_category.hpp"
 #include "net/host_port.hpp"
 #include "net/look_up.hpp"

@@ -10,12 +10,12 @@
 // [J1] Store-then-load, seq_cst: a machine leaves the idle list, then looks at the word; the
 // monitor writes the word, then looks whether all are idle. The lock's exchange and the seq_cst
 // store order both sides.
-// [J2] poke_monitor's exchange -> the monitor's read of the word: what the poke is about. Both sides
-// change the word by read-modify-write operations, so the poker sees where the monitor sleeps, or
-// the monitor sees the poke.
-// [J3] The monitor says until when it sleeps, seq_cst, and then looks at the timers; a thread sets a
-// timer, and then looks until when the monitor sleeps. The thread's load is only a hint: a timer that
-// both sides have missed fires at the monitor's next round.
+// [J2] poke_monitor's exchange -> the monitor's read of the word: what the poke is about. Both
+// sides change the word by read-modify-write operations, so the poker sees where the monitor
+// sleeps, or the monitor sees the poke.
+// [J3] The monitor says until when it sleeps, seq_cst, and then looks at the timers; a thread sets
+// a timer, and then looks until when the monitor sleeps. The thread's load is only a hint: a timer
+// that both sides have missed fires at the monitor's next round.
 #pragma once
 
 #include "sched/scheduler.hpp"

@@ -1,4 +1,41 @@
 // park.cpp: the seam between primitives and scheduler; weft/detail/park.hpp has the contract.
+//
+// Each function knows three kinds of callers: a goroutine, which parks on its machine; a plain
+// thread, which sleeps (plain_thread.cpp); and a goroutine of a test's simulation, which has no
+// machine (simulation.hpp).
+//
+// The hard part is a wait with a deadline, park_until(). Two may want to end it: a waker, and the
+// alarm, a timer on the stack of the goroutine. One of them must do it, and only one. The
+// primitive's queue decides, under the primitive's own lock:
+//
+//     waker                                  alarm, on any machine, under its heap's lock
+//     lock the primitive                     give_up(): locks the primitive
+//     is the goroutine in the queue?           is the goroutine in the queue?
+//       yes: takes it out                        yes: takes it out, returns true
+//       no: finds another one, or none           no: returns false
+//     unlock                                   unlocks
+//     ready(the goroutine it has taken)      true: makes the goroutine runnable
+//                                            false: does nothing; a waker readies it
+//
+// The goroutine is in the queue before the alarm is armed. So a waker may take it out at any time:
+// before the alarm is armed, while it is, or while it rings. All of that is well, because:
+//
+//   I1  A goroutine becomes runnable once for each wait: by the one that took it out of the queue.
+//       The alarm may ring, and a waker may come, before the goroutine has left its machine: that
+//       is [C1] (switch.cpp).
+//   I2  The alarm is gone before its goroutine's stack frame is. disarm() takes the heap's lock,
+//       under which alarms ring. So after it the alarm neither rings nor will, and what it wrote
+//       (gave_up) is visible.
+//   I3  give_up() is called under the lock of a heap. So it takes locks of a higher rank only, and
+//       a goroutine disarms its alarm while it holds no lock.
+//
+// A plain thread needs no alarm. It wakes up at the deadline by itself and calls give_up(). If that
+// returns false, a waker has taken the thread out of the queue: its token is on the way, and has to
+// be consumed before the thread goes on (parker.hpp).
+//
+// When the process ends, the goroutines that were there never run again (mode `stopped`), and the
+// objects that they wait for may be destroyed before them. So the alarm of such a goroutine does
+// not call give_up().
 #include <weft/detail/park.hpp>
 
 #include "base/check.hpp"
@@ -43,7 +80,7 @@ struct alarm : sched::timer {
 void ring_alarm(sched::timer* t) noexcept {
   alarm* const a = static_cast<alarm*>(t);
   if (a->who->how == mode::stopped) return;  // the object that it waits for may be gone
-  if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;
+  if (a->give_up != nullptr && !a->give_up(a->give_up_argument)) return;  // I1: a waker has it
   a->gave_up = true;
   machine* const m = sched::this_machine();
   if (m == nullptr) return sched::this_simulation()->ready(a->who);
@@ -179,7 +216,7 @@ bool park_until(std::int64_t deadline_ns, bool (*give_up)(void*), void* argument
   } else {
     sched::suspend(m, g);
   }
-  sched::timer_heap::disarm(a);
+  sched::timer_heap::disarm(a);  // I2
   if (m != nullptr) sched::leave(sched::this_machine());
   return !a.gave_up;
 }

@@ -4,8 +4,8 @@
 //   [PO1] making of a chunk of records -> an event for one of them.
 //   [PO2] leave() -> try_attend(): only that the thread which leaves is out of the kernel.
 //   [PO3] prepare() -> a thread that polls: the epoll instance is made, with its bell.
-//   [PO4] the count of a wake -> is_waited_for(): the count of the wait that it has ended. If a wake
-//         were seen without its wait, another goroutine's wait would not be seen.
+//   [PO4] the count of a wake -> is_waited_for(): the count of the wait that it has ended. If a
+//         wake were seen without its wait, another goroutine's wait would not be seen.
 #include "sched/poller.hpp"
 
 #include "base/check.hpp"

@@ -2,11 +2,11 @@
 // back.
 //
 // A processor has two rings. Goroutines that have yielded, or that were moved here from elsewhere,
-// go into `ready` and leave it at the front: first come, first served. Goroutines that have never run go into `fresh` and
-// leave it at the back, newest first. A tree of goroutines is then walked depth first, on few
-// stacks and warm caches, instead of being unrolled in full. (skynet at one processor: 48 ms
-// against 416 with one FIFO for all.) Thieves and the overflow take the oldest from the front of
-// either: those are the largest pieces of a tree, and have waited longest.
+// go into `ready` and leave it at the front: first come, first served. Goroutines that have never
+// run go into `fresh` and leave it at the back, newest first. A tree of goroutines is then walked
+// depth first, on few stacks and warm caches, instead of being unrolled in full. (skynet at one
+// processor: 48 ms against 416 with one FIFO for all.) Thieves and the overflow take the oldest
+// from the front of either: those are the largest pieces of a tree, and have waited longest.
 //
 // All of it is guarded by the processor's seat (seat.hpp), so the slots are plain. front, back and
 // epoch are atomics only so that a thief may look at them from outside, as hints.

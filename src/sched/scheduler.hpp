@@ -43,8 +43,8 @@
 //                      deadlock.hpp, monitor_pace.hpp, monitor_sleep.hpp
 //
 // The world
-//   timers.hpp         one heap of timers; timer.hpp: one of them; timer_spill.hpp: when there is no
-//                      memory; all_timers.hpp: those of all processors
+//   timers.hpp         one heap of timers; timer.hpp: one of them; timer_spill.hpp: when there is
+//                      no memory; all_timers.hpp: those of all processors
 //   poller.hpp         descriptors
 //   call.hpp           announced system calls
 //   resize.hpp         max_procs; procs.cpp: how many processors and goroutines there are

@@ -252,8 +252,8 @@ class basic_seat {
     return false;
   }
 
-  // Claimer: only a claim that was made can be decided. An exchange, not a store: if the process has
-  // begun to end meanwhile, the word stays `stopped`.
+  // Claimer: only a claim that was made can be decided. An exchange, not a store: if the process
+  // has begun to end meanwhile, the word stays `stopped`.
   void decide(word_kind outcome) noexcept {
     std::uint32_t expected = pending;
     word_.compare_exchange_strong(expected, outcome, std::memory_order_release,  // [S3]

@@ -32,16 +32,16 @@
 //
 // Memory order:
 //   [ST1] Store-then-load with an asymmetric barrier. The exiting thread stores `stopping` and
-//         `stopped` on all seats, passes the heavy barrier, and then looks which machines are inside
-//         or asleep. A machine stores that it is inside, or no longer asleep, and then loads its
-//         seat's word or `stopping`. So a machine that is taken for a harmless one does not get into
-//         user code any more.
+//         `stopped` on all seats, passes the heavy barrier, and then looks which machines are
+//         inside or asleep. A machine stores that it is inside, or no longer asleep, and then loads
+//         its seat's word or `stopping`. So a machine that is taken for a harmless one does not get
+//         into user code any more.
 //   [ST2] A machine that has stopped, sleeps or is held by the signal -> the exiting thread, before
-//         it runs destructors: what the machine's goroutines did. And back: a machine that is let go
-//         sees what the exiting thread did.
+//         it runs destructors: what the machine's goroutines did. And back: a machine that is let
+//         go sees what the exiting thread did.
 //   [ST3] The end of a machine's pause -> the exiting thread: that the machine is awake. Without it
-//         the exiting thread might see the pause ended and the machine still asleep, and take it for
-//         harmless.
+//         the exiting thread might see the pause ended and the machine still asleep, and take it
+//         for harmless.
 #include "sched/stop.hpp"
 
 #include "base/backtrace.hpp"

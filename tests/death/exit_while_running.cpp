@@ -148,7 +148,8 @@ int main(int argc, char** argv) {
     start(who);
   } else {
     weft::run([&] {
-      // Whoever calls exit before run has returned destroys it before anybody can be told.
+      // With `inside`, exit is called before run has returned, and destroys late() before any
+      // goroutine can be told to stop.
       if (how != "inside") other = &late();
       start(who);
       if (how == "inside") {  // exit is called by a goroutine

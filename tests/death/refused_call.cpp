@@ -113,7 +113,7 @@ void talk() {
     auto c = listener->accept();
     if (!c) {
       std::printf("after net: accept: %s\n", c.error().message().c_str());
-      (void)listener->close();  // and with it whoever waits to be accepted
+      (void)listener->close();  // also refuses the clients that wait to be accepted
     }
     char text[16];
     while (c) {

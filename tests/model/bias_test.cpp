@@ -56,7 +56,7 @@ struct state {
       const exclusive::stay here(users);
       uses.set(uses.get() + 1);
     }
-    // Whoever has the bias has not got it.
+    // A machine that has the bias does not hold the lock.
     if (d == defect::wipes_the_lock || bias.load(std::memory_order_relaxed) == nullptr)
       let_go(lock);
     if (m != nullptr) m->seat.leave();

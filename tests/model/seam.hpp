@@ -10,8 +10,8 @@
 //   - prepare_park is followed by cancel_park or by one wait; nothing in between enters again;
 //   - each wait gets exactly one ready(), or gives up and gets none;
 //   - ready() and yield() come from outside the runtime, ready_inside() from inside;
-//   - whoever readies a waiter came by it through an acquire: `prepared` below is a var that the
-//     waiter writes before it shows itself and after it is back.
+//   - a thread that readies a waiter has found it through an acquire: `prepared` below is a var
+//     that the waiter writes before other threads can find it and after it is back.
 //
 // Only the atomics of the cores come from Platform. The seam's own are always right: a defect is to
 // show in the core.

@@ -299,7 +299,7 @@ class net_stress : public test::stress_test {
 };
 
 // A connection costs a goroutine, and nothing while it is silent. Each client has something to say
-// once a second, whoever keeps the poller, while the number of processors changes.
+// once a second, and is heard, whichever thread polls, while the number of processors changes.
 TEST_F(net_stress, ten_thousand_connections_are_held_and_served) {
   const int wanted = test::scaled(10'000, 1000);
   const int clients = std::min(wanted, socket_limit());

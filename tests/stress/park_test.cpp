@@ -23,8 +23,8 @@ using namespace std::chrono_literals;
 
 class park : public test::stress_test {};
 
-// A ball that two players throw to each other: a wait group for each throw, destroyed by whoever
-// waited for it as soon as the wait is over.
+// A ball that two players throw to each other: a wait group for each throw. The player that waited
+// for it destroys it as soon as the wait is over.
 class game {
  public:
   explicit game(std::size_t throws) : balls_(throws + 1) {
@@ -134,8 +134,8 @@ TEST_F(park, goroutines_woken_while_they_leave_may_find_each_other) {
   }
 }
 
-// Many wait for one counter, some come too late to wait at all, and whoever is through last
-// destroys it.
+// Many goroutines wait for one counter, and some come too late to wait at all. The last one that is
+// through destroys it.
 TEST_F(park, crowds_wait_for_one_counter_and_destroy_it) {
   const test::procs_changer changer(chance(1), 4, 1ms);
   base::random random = chance(2);

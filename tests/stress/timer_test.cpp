@@ -119,8 +119,9 @@ TEST_F(timers, the_time_is_kept_while_timers_come_and_go) {
   }
 }
 
-// A sleep that is over before it begins: its goroutine is found, by whoever runs the timers, while
-// it is still on its way out of its machine. Two that find each other must not wait for each other.
+// A sleep that is over before it begins: a machine that fires timers finds the goroutine while it
+// is still leaving its own machine. Two machines that find each other's goroutine must not wait for
+// each other.
 TEST_F(timers, sleeps_that_are_over_before_they_begin) {
   constexpr int procs[] = {1, 2, 3, 4};
   for (int part = 0; part < 4; ++part) {

@@ -78,8 +78,8 @@ inline void check(const char* function) {
   const sched::machine* const m = sched::this_machine();
   if (m == nullptr || !m->seat.inside_hint()) [[likely]]
     return;
-  // relaxed: whoever sets them does so before it does what is forbidden, on this same thread; what
-  // others do meanwhile no longer matters.
+  // relaxed: a thread that dies sets them before it does what is forbidden. What other threads do
+  // meanwhile does not matter any more.
   if (dying.load(std::memory_order_relaxed) || base::last_words_begun() ||
       sched::the_scheduler.stopping.load(std::memory_order_relaxed)) {
     return;

@@ -212,7 +212,8 @@ class chan {
   };
 
   std::optional<T> receive_until_ns(std::int64_t deadline_ns) {
-    // A release too: what came before it is visible to whoever sends into the room it makes.
+    // A release, too: what came before it is visible to the goroutine that sends into the free
+    // place.
     observe(touch::release, this, "receive");
     while (values_.empty()) {
       if (closed_) break;

@@ -300,8 +300,9 @@ TEST(chan, close_wakes_every_blocked_receiver_and_sender) {
   });
 }
 
-// For every size of the buffer: who finds nothing, or no room, waits until there is; what waits to
-// get in comes after what is in; and whoever waits when it is closed is told so.
+// For every size of the buffer: a receiver waits while the channel is empty, and a sender while it
+// is full. The values of waiting senders come after those in the buffer. A close tells all that
+// wait.
 TEST(chan, waits_exactly_while_it_is_empty_or_full) {
   for (int capacity = 0; capacity < 100; capacity += capacity < 5 ? 1 : 19) {
     weft::test::bubble([capacity] {
@@ -340,7 +341,7 @@ TEST(chan, waits_exactly_while_it_is_empty_or_full) {
 }
 
 // A try meets a waiting goroutine, also without a buffer.
-TEST(chan, a_try_meets_whoever_waits) {
+TEST(chan, a_try_meets_a_goroutine_that_waits) {
   weft::test::bubble([] {
     const chan<std::string> c;
     weft::wait_group all;

@@ -103,9 +103,9 @@ std::exception_ptr because(const char* what) {
   return std::make_exception_ptr(std::runtime_error(what));
 }
 
-// Go's table of causes: whoever ended it first, from wherever in the tree, tells why; err says only
-// which of the two kinds it was.
-TEST(context, the_cause_comes_from_whoever_was_first) {
+// Go's table of causes: the first call that ends a context, anywhere in the tree, decides the
+// cause; err says only which of the two kinds it was.
+TEST(context, the_cause_comes_from_the_first_call_that_ends_it) {
   bubble([] {
     const std::string canceled = "context canceled";
     const std::string too_late = "context deadline exceeded";
@@ -655,9 +655,9 @@ TEST(context, after_func_is_called_once_or_prevented) {
   });
 }
 
-// The end by time calls, too; each function has a goroutine of its own, so that none keeps the
-// others, or whoever cancels, waiting.
-TEST(context, after_func_is_called_beside_whoever_cancels) {
+// The end by time calls the functions, too. Each function has a goroutine of its own, so that none
+// keeps the others waiting, nor the goroutine that cancels.
+TEST(context, after_func_is_called_in_another_goroutine_than_cancel) {
   bubble([] {
     const auto start = weft::clock::now();
     auto [timed, cancel_timed] = with_timeout(context::background(), 10ms);

@@ -121,7 +121,7 @@ TEST(group, ends_with_its_parent) {
   g.wait();
 }
 
-TEST(group, a_limit_holds_back_whoever_starts) {
+TEST(group, a_limit_holds_back_the_goroutine_that_starts_another) {
   explore({.runs = weft::test::runs(1'000)}, [] {
     weft::group g;
     g.set_limit(2);

@@ -1,5 +1,5 @@
 // handoff_test.cpp: goroutines that block their thread, announced or not. With one processor, so
-// that whoever keeps it stops everybody.
+// that a goroutine which keeps it stops all others.
 #include "runtime_fixture.hpp"
 #include "sched/call.hpp"
 #include "sched/work.hpp"

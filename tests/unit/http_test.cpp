@@ -132,7 +132,7 @@ TEST(http, a_request_is_one_read_and_one_write) {
   EXPECT_EQ(c.seen[0].headers["HOST"], "a");
 }
 
-// Whoever asks for something quick and something slow must not wait for both.
+// A client that asks for something quick and then for something slow gets the quick answer at once.
 TEST(http, of_pipelined_requests_each_answer_goes_out_before_the_next_handler_is_called) {
   std::string many;
   for (int i = 0; i < 50; ++i) {
@@ -627,7 +627,7 @@ TEST(http, an_exception_is_a_line_on_stderr) {
             "weft: http handler for GET /: half\n");
 }
 
-// It is the client's text, and may be meant for whoever looks at it.
+// The line contains the client's text, which may be meant to attack the terminal that shows it.
 TEST(http, a_line_on_stderr_is_printable_and_bounded) {
   const std::string request = std::string(5'000, 'M') + " /caf\xc3\xa9" + std::string(5'000, 't') +
                               " HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -967,8 +967,8 @@ TEST(http, a_body_nobody_reads_is_skipped_if_it_is_short) {
   EXPECT_EQ(one[0].headers["connection"], "close");
 }
 
-// How long a chunked body is, only its end says: whoever answers before that cannot promise to read
-// it. A client that was promised a next answer would lose its next request.
+// Only the end of a chunked body tells how long it is. A server that answers before the end cannot
+// promise to read the rest. A client that relied on the connection would lose its next request.
 TEST(http, an_answer_before_the_end_of_a_chunked_body_closes_the_connection) {
   const std::string head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   std::string long_body;
@@ -1601,7 +1601,7 @@ TEST_F(http_sockets, after_the_drain_time_the_contexts_of_requests_end) {
   EXPECT_FALSE(server.stop());
 }
 
-// Whoever heeds the context has something to say to the client.
+// A handler that ends because its context has ended can still tell the client so.
 TEST_F(http_sockets, a_handler_whose_context_has_ended_can_answer) {
   weft::chan<std::monostate> entered;
   live_server server(

@@ -122,7 +122,7 @@ TEST(mini_sync, a_channel_delivers_every_value_once_and_in_order) {
   }
 }
 
-TEST(mini_sync, close_wakes_whoever_receives_and_refuses_whoever_sends) {
+TEST(mini_sync, close_wakes_receivers_and_refuses_senders) {
   passes([] {
     mini::chan<int> empty;
     mini::chan<int> full(1);

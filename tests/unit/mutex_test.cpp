@@ -303,7 +303,7 @@ TEST_F(mutex, excludes_goroutines_and_threads_on_real_processors) {
 }
 
 // The last to unlock may destroy the mutex, while the unlock before is still on its way out.
-TEST_F(mutex, may_be_destroyed_by_whoever_unlocked_it_last) {
+TEST_F(mutex, may_be_destroyed_by_the_goroutine_that_unlocked_it_last) {
   const procs_scope four(4);
   for (int round = 0; round < scaled(3'000, 300); ++round) {
     struct shared {

@@ -427,7 +427,7 @@ TEST_F(net_dial_both, a_context_ends_both) {
 }
 
 // A name with both kinds of address, and a server that has only one of them.
-TEST_F(net_dial_both, a_name_leads_to_whoever_listens) {
+TEST_F(net_dial_both, a_name_leads_to_the_address_on_which_a_server_listens) {
   const dns_server names({{"both.weft.test", {{"127.0.0.1", "::1"}}}});
   if (!weft::net::use_name_servers(names.where())) GTEST_SKIP() << no_cares;
   for (const char* const where : {"127.0.0.1:0", "[::1]:0"}) {

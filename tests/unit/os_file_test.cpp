@@ -242,7 +242,7 @@ TEST_F(os_file, pread_at_and_across_the_end) {
   });
 }
 
-// Whole writes and reads, whoever else is at it: records must come out as they went in.
+// Writes and reads of several goroutines do not mix: each record comes out as it went in.
 TEST_F(os_file, the_position_is_shared_without_tearing) {
   constexpr std::size_t record = 4096;
   constexpr int writers = 16;
@@ -359,7 +359,7 @@ TEST_F(os_file, the_ring_does_what_system_calls_do) {
   });
 }
 
-// One processor: whoever waited for the disk with it would make the others late.
+// One processor: a goroutine that kept it while it waits for the disk would make the others late.
 TEST_F(os_file, two_hundred_syncs_beside_a_beat) {
   const procs_scope one(1);
   weft::test::beat b;

@@ -121,7 +121,7 @@ TEST(select, a_closed_channel_is_drained_first_and_takes_nothing) {
 
 // A close while selects wait: those that would receive are told, those that would send throw, and
 // the other cases of both are as if they had not been.
-TEST(select, a_close_wakes_whoever_waits_in_a_select) {
+TEST(select, a_close_wakes_every_goroutine_that_waits_in_a_select) {
   explore({.runs = weft::test::runs(3'000)}, [] {
     const chan<int> c;
     const chan<int> other;

@@ -434,7 +434,7 @@ void destroy_after_last() {
   }
 }
 
-TEST_F(shared_mutex, may_be_destroyed_by_whoever_unlocked_it_last) {
+TEST_F(shared_mutex, may_be_destroyed_by_the_goroutine_that_unlocked_it_last) {
   destroy_after_last<weft::shared_mutex>();
   destroy_after_last<spreading_mutex>();
 }

@@ -1,5 +1,5 @@
-// Every blocking operation with a context: it ends when the context does, has then nothing and has
-// left nothing behind, and whoever waits behind it gets what it would have got.
+// Every blocking operation with a context: it ends when the context does. It has then taken nothing
+// and left nothing behind, and the next waiter gets what it would have got.
 #include "runtime_fixture.hpp"
 
 #include <weft/test.hpp>
@@ -225,7 +225,7 @@ TEST_F(sync_context, a_live_context_changes_nothing) {
 }
 
 // A waiter behind a cancelled one gets what there is.
-TEST_F(sync_context, whoever_gives_up_keeps_nobody_else_waiting) {
+TEST_F(sync_context, a_waiter_that_gives_up_keeps_no_other_waiting) {
   for_each_kind([](const kind& k) {
     bubble([&k] {
       k.with([](const awaited& a) {

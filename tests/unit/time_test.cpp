@@ -310,7 +310,7 @@ TEST(timer, stop_tells_whether_it_was_in_time) {
 
 // A goroutine that waits already gets the value of the last reset, at its time, and none of a
 // stopped timer.
-TEST(timer, stop_and_reset_count_for_whoever_waits_already) {
+TEST(timer, stop_and_reset_count_for_a_goroutine_that_waits_already) {
   bubble([] {
     const auto start = clock::now();
     weft::timer t(10s);
@@ -684,9 +684,9 @@ TEST(timer, never_fires_early_and_works_from_plain_threads) {
   while (!called) std::this_thread::sleep_for(1ms);
 }
 
-// A timer that becomes due earlier than everybody sleeps for is seen in time: whoever sleeps until
-// the next one is told.
-TEST(timer, one_that_is_moved_forward_wakes_whoever_keeps_the_time) {
+// A timer may be set for a time before which no machine would wake up. Then the machine that sleeps
+// until the next timer is woken.
+TEST(timer, one_that_is_moved_forward_wakes_the_machine_that_keeps_time) {
   for (const int procs : {1, 4}) {
     const procs_scope p(procs);
     for (int i = 0; i < 10; ++i) {

@@ -1,4 +1,4 @@
-// wait_limit.hpp: how long a wait may last: for ever, until a time, or until something interrupts it.
+// wait_limit.hpp: how long a wait may last: for ever, until a time, or until an interruption.
 #pragma once
 
 #include <weft/detail/config.hpp>
