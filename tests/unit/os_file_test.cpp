@@ -27,7 +27,8 @@
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
-#include <sys/time.h>
+#include <sys/syscall.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -36,6 +37,7 @@ namespace {
 namespace os = weft::os;
 using namespace std::chrono_literals;
 using weft::test::bytes;
+using weft::test::eventually;
 using weft::test::procs_scope;
 using weft::test::run_program;
 using weft::test::runtime_test;
@@ -473,26 +475,59 @@ TEST_F(os_file, a_write_that_fills_the_disk) {
   }
 }
 
-// Signals that cut calls short, a thousand of them in a second, for as long as a block lasts.
+// Signals that cut calls short. Each of the process's threads but the first gets a thousand in a
+// second, for as long as this object lives. The first thread sleeps in weft::run, and would get all
+// the signals of a timer of the process.
 class cut_short {
  public:
   cut_short() {
     struct sigaction action{};
-    action.sa_handler = [](int) {};
+    action.sa_handler = [](int) { ++others; };
     action.sa_flags = SA_ONSTACK;  // without SA_RESTART
     ::sigaction(SIGALRM, &action, nullptr);
-    set(1'000);
+    others = 0;
+    sender_ = std::thread([this] { send(); });
   }
   cut_short(const cut_short&) = delete;
   cut_short& operator=(const cut_short&) = delete;
   // The handler stays: a signal may be on its way, and would end the process without it.
-  ~cut_short() { set(0); }
+  ~cut_short() {
+    ends_ = true;
+    sender_.join();
+  }
+
+  // How many have arrived.
+  static int seen() { return others; }
 
  private:
-  static void set(suseconds_t us) {
-    const itimerval period{{0, us}, {0, us}};
-    ::setitimer(ITIMER_REAL, &period, nullptr);
+  void send() {
+    const pid_t process = ::getpid();
+    while (!ends_) {
+      for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        const auto id = static_cast<pid_t>(std::stol(thread.path().filename()));
+        if (id != process && id != ::gettid()) ::syscall(SYS_tgkill, process, id, SIGALRM);
+      }
+      std::this_thread::sleep_for(1ms);
+    }
   }
+
+  static inline std::atomic<int> others{0};
+  std::atomic<bool> ends_{false};
+  std::thread sender_;
+};
+
+// Memory for O_DIRECT.
+class blocks {
+ public:
+  explicit blocks(std::size_t size)
+      : bytes_(static_cast<std::byte*>(std::aligned_alloc(4096, size)), size) {}
+  blocks(const blocks&) = delete;
+  blocks& operator=(const blocks&) = delete;
+  ~blocks() { std::free(bytes_.data()); }
+  std::span<std::byte> get() const { return bytes_; }
+
+ private:
+  const std::span<std::byte> bytes_;
 };
 
 TEST_F(os_file, signals_cut_nothing_short) {
@@ -500,7 +535,7 @@ TEST_F(os_file, signals_cut_nothing_short) {
     const cut_short now;
     std::string text(4 << 20, '\0');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 13 + i / 257);
-    for (const int flags : {0, O_DSYNC, O_APPEND}) {
+    for (const int flags : {0, O_DSYNC, O_SYNC, O_APPEND}) {
       os::file first = make("first" + std::to_string(flags), O_RDWR | flags);
       os::file second = make("second" + std::to_string(flags), O_RDWR | flags);
       os::file third = make("third" + std::to_string(flags), O_RDWR | flags);
@@ -522,6 +557,51 @@ TEST_F(os_file, signals_cut_nothing_short) {
       EXPECT_TRUE(text_at(third, 0, text.size() + 1) == text);
       EXPECT_EQ(third.pwrite(text, 0), text.size());
     }
+    if (has_direct()) {
+      const blocks from(text.size());
+      const blocks into(text.size());
+      std::memcpy(from.get().data(), text.data(), text.size());
+      for (const int flags : {O_DIRECT, O_DIRECT | O_DSYNC, O_DIRECT | O_APPEND}) {
+        os::file f = make("direct" + std::to_string(flags), O_RDWR | flags);
+        EXPECT_EQ(f.write(from.get()), text.size());
+        EXPECT_EQ(f.seek(0), 0u);
+        EXPECT_EQ(f.read(into.get()), text.size());
+        EXPECT_TRUE(std::ranges::equal(into.get(), from.get()));
+        if ((flags & O_APPEND) == 0) {
+          EXPECT_EQ(f.pwrite(from.get(), 0), text.size());
+        }
+      }
+    }
+    EXPECT_GT(cut_short::seen(), 100);
+  });
+}
+
+// What a signal does cut short in the kernel, at the least: a long write to this device (which may
+// be given any bytes), and the opening of a FIFO, which waits for the other end.
+TEST_F(os_file, what_signals_cut_short_goes_on) {
+  weft::run([&] {
+    const cut_short now;
+    auto device = os::open("/dev/urandom", O_WRONLY);
+    ASSERT_TRUE(device) << device.error().message();
+    const std::string text(scaled(32, 4) << 20, 'x');
+    EXPECT_EQ(device->write(text), text.size());
+
+    ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+    weft::wait_group reader;
+    std::atomic<int> before{-1};
+    reader.go([&] {
+      before = cut_short::seen();
+      auto f = os::open(path("fifo"), O_RDONLY);
+      ASSERT_TRUE(f) << f.error().message();
+      char got[4];
+      EXPECT_EQ(f->read(got), 2u);
+    });
+    EXPECT_TRUE(eventually([&] { return before >= 0 && cut_short::seen() > before + 200; }));
+    auto writer = os::open(path("fifo"), O_WRONLY | O_NONBLOCK);
+    ASSERT_TRUE(writer) << "the reader does not wait any more: " << writer.error().message();
+    EXPECT_EQ(writer->write("hi"), 2u);
+    reader.wait();
+    EXPECT_GT(cut_short::seen(), 100);
   });
 }
 
