@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -40,12 +39,7 @@ void remember(int number) noexcept {
 int bell::make(int flags) noexcept {
   fd_ = ::eventfd(0, flags);
   if (fd_ > 0) remember(fd_);
-  struct stat s{};
-  if (fd_ >= 0 && ::fstat(fd_, &s) == 0) {
-    device_ = s.st_dev;
-    inode_ = s.st_ino;
-    mode_ = s.st_mode;
-  }
+  if (fd_ >= 0) mark_own_descriptor(fd_);
   return fd_;
 }
 
@@ -54,15 +48,9 @@ void bell::close() noexcept {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-bool bell::is_ours() const noexcept {
-  struct stat s{};
-  if (::fstat(fd_, &s) != 0) return errno != EBADF;  // a sandbox may refuse the call
-  return s.st_dev == device_ && s.st_ino == inode_ && s.st_mode == mode_;
-}
-
 void bell::ring() const noexcept {
   const int saved = errno;
-  if (!is_ours()) check_own_descriptor(EBADF);
+  if (!is_own_descriptor(fd_)) check_own_descriptor(EBADF);
   const std::uint64_t one = 1;
   // EAGAIN: the counter is full, so the bell has been rung.
   while (::write(fd_, &one, sizeof one) < 0 && errno != EAGAIN) {

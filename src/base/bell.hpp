@@ -2,11 +2,9 @@
 //
 // The program may close descriptors that it did not open, by close_range() for example, and then
 // open others under their numbers. Then a ring would be written into the program's file, and the
-// sleeper would never wake. So a ring first checks that the number still leads to an eventfd. It
-// cannot distinguish an eventfd of the program from ours.
+// sleeper would never wake. So a ring first checks that the number still leads to our eventfd
+// (own_descriptor.hpp).
 #pragma once
-
-#include <sys/types.h>
 
 namespace weft::base {
 
@@ -21,12 +19,7 @@ class bell {
   void ring() const noexcept;
 
  private:
-  bool is_ours() const noexcept;
-
   int fd_ = -1;
-  dev_t device_ = 0;  // these three: what fstat() returned when the eventfd was made
-  ino_t inode_ = 0;
-  mode_t mode_ = 0;
 };
 
 }  // namespace weft::base

@@ -45,6 +45,7 @@ namespace {
 constexpr std::uint64_t interrupt_tag = ~std::uint64_t{0};
 constexpr int events_max = 256;
 constexpr std::int64_t owner_stays_ns = 300'000;
+constexpr std::int64_t check_interval_ns = 1'000'000;
 constexpr int events_in_passing = 64;  // the array may be on a goroutine's stack
 constexpr std::uint32_t in_events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLHUP | EPOLLERR;
 constexpr std::uint32_t out_events = EPOLLOUT | EPOLLHUP | EPOLLERR;
@@ -140,6 +141,7 @@ bool poller::prepare() noexcept {
     errno = error;
     return false;
   }
+  base::mark_own_descriptor(epoll);
   epoll_.store(epoll, std::memory_order_release);  // [PO3]
   return true;
 }
@@ -197,10 +199,12 @@ pollable* poller::open(int fd) noexcept {
     s.has_hung_up.store(false, std::memory_order_relaxed);
   }
   in.leave();
+  const int epoll = epoll_.load(std::memory_order_relaxed);
+  if (!base::is_own_descriptor(epoll)) base::check_own_descriptor(EBADF);
   epoll_event e{};
   e.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET;
   e.data.u64 = tag_of(r->index, r->sequence);
-  if (::epoll_ctl(epoll_.load(std::memory_order_relaxed), EPOLL_CTL_ADD, fd, &e) == 0) return r;
+  if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) == 0) return r;
   const int error = errno;
   // EBADF may be about `fd` or about the epoll descriptor. EINVAL means that the number of the
   // epoll descriptor now belongs to another file.
@@ -377,6 +381,10 @@ goroutine* poller::note_event(pollable& r, pollable::side& s, std::uint32_t sequ
 
 void poller::on_event(std::uint64_t tag, std::uint32_t events, goroutine_list& out) noexcept {
   if (tag == interrupt_tag) return;
+  // No tag of ours: the number leads to an epoll instance of the program.
+  if (tag >> 32 >= chunks_max * chunk_records ||
+      chunks_[(tag >> 32) / chunk_records].load(std::memory_order_relaxed) == nullptr) [[unlikely]]
+    base::check_own_descriptor(EBADF);
   pollable& r = *record(static_cast<std::uint32_t>(tag >> 32));
   const auto sequence = static_cast<std::uint32_t>(tag);
   // A stale event may set the flag for the descriptor that has the record now. Then reads of that
@@ -419,12 +427,24 @@ template <int most>
   for (int i = 0; i < n; ++i) on_event(events[i].data.u64, events[i].events, out);
 }
 
+// Ends the process if the number leads to another epoll instance, where a sleep would last for ever.
+// Called before each sleep; but one system call in a millisecond is enough.
+void poller::check_instance() noexcept {
+  const std::int64_t now = base::now_ns();
+  if (now - last_check_ns_ < check_interval_ns) return;
+  last_check_ns_ = now;
+  if (!base::is_own_descriptor(epoll_.load(std::memory_order_acquire))) {  // [PO3]
+    base::check_own_descriptor(EBADF);
+  }
+}
+
 void poller::poll(std::int64_t until_ns, goroutine_list& out) noexcept {
   WEFT_ASSERT(is_attended());
   const int saved = errno;
   if (until_ns == 0) {
     collect<events_in_passing>(0, out);
   } else {
+    check_instance();
     collect<events_max>(until_ns, out);
   }
   if (!out.empty()) wakes_.fetch_add(out.size(), std::memory_order_release);  // [PO4]

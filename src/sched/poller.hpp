@@ -139,6 +139,7 @@ class poller {
   static constexpr std::size_t chunks_max = 8192;
 
   bool prepare() noexcept;
+  void check_instance() noexcept;
   static bool give_up(void* side);
   static bool has_passed(const pollable::side& s) noexcept;
   pollable* take_record() noexcept;
@@ -161,6 +162,7 @@ class poller {
   std::atomic<pollable*> chunks_[chunks_max]{};  // [PO1]
   std::atomic<bool> attended_{false};            // [PO2]
   std::atomic<std::int64_t> last_poll_ns_{0};
+  std::int64_t last_check_ns_ = 0;                   // of the thread that polls [PO2]
   std::atomic<const processor*> owner_{nullptr};     // the one that has polled last; a hint
   std::atomic<std::uint64_t> outside_waits_{0};      // of plain threads; processors count their own
   alignas(64) std::atomic<std::uint64_t> wakes_{0};  // of all waiters

@@ -311,7 +311,8 @@ TEST(fatal_ends, a_sandbox_that_refuses_membarrier) {
 // file's by then, so that it is not noticed at once; but it is when it is used.)
 TEST(fatal_ends, a_process_that_closes_the_runtimes_descriptors) {
   const temporary_directory folder;
-  for (const std::string what : {"net", "waiting", "file", "reused", "crossed"}) {
+  for (const std::string what :
+       {"net", "waiting", "file", "reused", "eventfds", "epolls", "swapped", "crossed"}) {
     const child_result r =
         run_program("closed_descriptors", {.arguments = {what, folder / "file"}, .patience = 20s});
     if (contains(r.output, "blocking calls")) continue;  // files need no descriptor of ours then
