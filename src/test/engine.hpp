@@ -287,6 +287,8 @@ class engine final : public sched::simulation, public state_source {
   bool tracing() const noexcept { return tracing_; }
   void note(std::string text);
   strand& running() noexcept { return *current_; }
+  // Text of the program's, which a terminal must not obey: as base::text::printable().
+  static std::string printable(std::string_view s);
   std::string name_of(const strand& s) const;
 
  private:

@@ -107,12 +107,26 @@ std::string in_parentheses(const std::string& where) {
 
 }  // namespace
 
+std::string engine::printable(std::string_view s) {
+  constexpr std::size_t piece_bytes = 128;  // a base::text has room for them and their escapes
+  std::string out;
+  while (!s.empty()) {
+    // Bytes of one character stay together.
+    std::size_t n = std::min(s.size(), piece_bytes);
+    while (n < s.size() && n < piece_bytes + 3 && (s[n] & '\xc0') == '\x80') ++n;
+    base::text piece;
+    out += piece.printable(s.substr(0, n)).view();
+    s.remove_prefix(n);
+  }
+  return out;
+}
+
 std::string engine::name_of(const strand& s) const {
   if (s.title != nullptr) return s.title;
   if (!s.last_name.empty()) return s.last_name;
   const sched::goroutine_extra* const extra = s.extra.load(std::memory_order_relaxed);
   if (extra != nullptr && extra->name != nullptr) {
-    return std::string(extra->name) + "." + std::to_string(s.index);
+    return printable(extra->name) + "." + std::to_string(s.index);
   }
   return s.index == 0 ? "main" : "g" + std::to_string(s.index);
 }

@@ -96,7 +96,7 @@ void engine::fail_by(const std::exception_ptr& thrown) {
   } catch (const std::exception& e) {
     int status = 0;
     char* const type = abi::__cxa_demangle(typeid(e).name(), nullptr, nullptr, &status);
-    message += std::string(type != nullptr ? type : typeid(e).name()) + ": " + e.what();
+    message += std::string(type != nullptr ? type : typeid(e).name()) + ": " + printable(e.what());
     std::free(type);
   } catch (...) {
     message += "something that is no std::exception";

@@ -134,6 +134,20 @@ TEST(explore, an_exception_fails_it) {
   EXPECT_THROW(explore({}, [] { throw std::runtime_error("boom"); }), weft::test::failed);
 }
 
+// A terminal would obey what a client has sent.
+TEST(explore, control_characters_of_an_exception_are_not_shown) {
+  const std::string long_one = std::string(126, 'x') + "\u20ac" + std::string(5'000, 'y');
+  const auto r = try_explore({}, [&] {
+    weft::go({.name = "\x1b]0;name\a"},
+             [&] { throw std::runtime_error("\x1b[2Jone\r\ntwo \u00e4\xff " + long_one); });
+    weft::this_goroutine::yield();
+  });
+  EXPECT_EQ(r.failure,
+            "\\x1b]0;name\\x07.1 threw std::runtime_error: \\x1b[2Jone\\x0d\\ntwo \u00e4\\xff " +
+                long_one);
+  EXPECT_EQ(r.report.find_first_of("\x1b\a\r"), std::string::npos) << r.report;
+}
+
 TEST(explore, a_failed_expectation_fails_it) {
   const auto r = try_explore({}, [] { EXPECT_EQ(1, 2) << "of course"; });
   EXPECT_NE(r.failure.find("explore_test.cpp:"), std::string::npos) << r.report;
