@@ -16,7 +16,9 @@
 // request (a 408, say). But the server may also close the connection while the request is on its
 // way. Then no answer comes, and the client does not know whether the request was carried out. So
 // it repeats, on another connection, only requests that may be repeated: idempotent ones, or those
-// with an Idempotency-Key. For other requests the caller gets the error.
+// with an Idempotency-Key. For other requests the caller gets the error. If the write failed, the
+// request was not carried out; the caller of such a request still gets what the server had said
+// before (a 408), or one of the three errors.
 #include "base/error_category.hpp"
 #include "http/input_buffer.hpp"
 #include "http/parser.hpp"
@@ -100,6 +102,7 @@ struct outcome {
   bool got_some = false;  // of an answer
   bool reusable = false;
   bool ends_with_stream = false;  // only the end of the stream ends the answer
+  bool was_too_late = false;      // the connection had broken before the request was written
 };
 
 outcome failed(std::error_code why, bool got_some) { return {std::unexpected(why), got_some}; }
@@ -206,15 +209,17 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
       if (!sent && !result.answer && !is_no_fault_of_ours(sent.error())) {
         return failed(sent.error(), true);
       }
-      // The write may have consumed the error that would tell the reader that the stream is broken.
-      if (!sent && result.ends_with_stream && sent.error() == std::errc::connection_reset) {
-        return failed(sent.error(), true);
-      }
     } else {
       sent = body.empty() ? c->write(pieces[0]) : c->write(request_pieces(pieces));
-      // A server may answer and close before it has read all of a body.
-      if (!sent && body.empty()) return failed(sent.error(), false);
+      if (!sent && !is_no_fault_of_ours(sent.error())) return failed(sent.error(), false);
       result = read_answer(*c, method, options);
+      result.was_too_late = !sent;
+    }
+    // The write may have consumed the error that would tell the reader that the stream is broken.
+    if (!sent && sent.error() == std::errc::connection_reset &&
+        (result.ends_with_stream ||
+         (!result.answer && result.answer.error() == std::errc::connection_reset))) {
+      result.answer = std::unexpected(sent.error());
     }
     if (!sent) result.reusable = false;
     return result;
@@ -338,6 +343,7 @@ expected<message> client::request(const context& ctx, std::string_view method,
   while (const std::shared_ptr<net::conn> kept = pool_->take(to->address)) {
     outcome result = exchange(kept, *head, method, body, options, ctx);
     if (result.reusable) pool_->put(to->address, kept);
+    if (repeatable && result.was_too_late && !ctx.err()) continue;
     if (result.answer || result.got_some || !repeatable || ctx.err()) {
       return std::move(result.answer);
     }

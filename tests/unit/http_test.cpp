@@ -16,9 +16,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <dlfcn.h>
 #include <exception>
 #include <fcntl.h>
 #include <fstream>
@@ -2284,6 +2286,83 @@ TEST_F(http_sockets, a_connection_that_is_not_quiet_is_replaced) {
   const auto m = client.get(server.url());
   ASSERT_TRUE(m) << m.error().message();
   EXPECT_EQ(m->status, 200);
+}
+
+// Called once, when is_quiet() has found a connection quiet, before the request is written.
+std::function<void()> after_quiet;
+
+}  // namespace
+
+// What the client calls: it must not park here.
+extern "C" ssize_t recv(int fd, void* into, std::size_t n, int flags) {
+  static const auto next = reinterpret_cast<decltype(&::recv)>(::dlsym(RTLD_NEXT, "recv"));
+  const ssize_t got = next(fd, into, n, flags);
+  if (got < 0 && errno == EAGAIN && flags == (MSG_PEEK | MSG_DONTWAIT) && after_quiet) {
+    std::exchange(after_quiet, nullptr)();
+    errno = EAGAIN;
+  }
+  return got;
+}
+
+namespace {
+
+// There the write fails, with EPIPE if the stream had ended before.
+TEST_F(http_sockets, a_connection_that_breaks_just_before_a_request) {
+  const std::string ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+  const std::string late = "HTTP/1.1 408 Late\r\nContent-Length: 3\r\n\r\noh!";
+  const weft::test::procs_scope two(2);
+  enum class by { reset, end_and_reset };
+  const auto second = [&](std::string said, by how, std::string_view method,
+                          std::string_view body) {
+    std::atomic<bool> begun{false};
+    std::atomic<bool> broken{false};
+    scripted_server server({[&](weft::net::conn& c) {
+                              answers(ok)(c);
+                              while (!begun) weft::this_goroutine::sleep_for(1ms);
+                              send(c, said);
+                              if (how == by::end_and_reset) {
+                                EXPECT_FALSE(c.close_write());
+                              }
+                              EXPECT_FALSE(c.set_linger(0s));
+                              EXPECT_FALSE(c.close());
+                              broken = true;
+                            },
+                            answers_head(ok)});
+    http::client client;
+    EXPECT_TRUE(client.get(server.url()));
+    after_quiet = [&] {
+      begun = true;
+      while (!broken) std::this_thread::sleep_for(1ms);
+    };
+    auto m = client.request(method, server.url(), {}, body);
+    EXPECT_TRUE(broken);
+    return m;
+  };
+  const auto reset = std::make_error_code(std::errc::connection_reset);
+  for (const char* body : {"", "x"}) {
+    SCOPED_TRACE(body);
+    for (const by how : {by::reset, by::end_and_reset}) {
+      const auto m = second(late, how, "POST", body);
+      ASSERT_TRUE(m) << m.error().message();
+      EXPECT_EQ(m->status, 408);
+      EXPECT_EQ(m->body, "oh!");
+      // This may be repeated.
+      const auto again = second(late, how, "PUT", body);
+      ASSERT_TRUE(again) << again.error().message();
+      EXPECT_EQ(again->status, 200);
+    }
+    EXPECT_EQ(second("", by::end_and_reset, "POST", body).error(), http::answer_errc::missing);
+    EXPECT_EQ(second("", by::reset, "POST", body).error(), reset);
+    EXPECT_EQ(second(late.substr(0, late.size() - 1), by::end_and_reset, "POST", body).error(),
+              http::answer_errc::truncated);
+    EXPECT_EQ(second(late.substr(0, late.size() - 1), by::reset, "POST", body).error(), reset);
+    // Only the end of the stream ends this one.
+    const std::string open = "HTTP/1.1 408 Late\r\nConnection: close\r\n\r\noh!";
+    EXPECT_EQ(second(open, by::reset, "POST", body).error(), reset);
+    const auto m = second(open, by::end_and_reset, "POST", body);
+    ASSERT_TRUE(m) << m.error().message();
+    EXPECT_EQ(m->body, "oh!");
+  }
 }
 
 }  // namespace
