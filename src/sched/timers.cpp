@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t fan_out = 4;
 constexpr std::size_t first_capacity = 256;
-constexpr std::size_t spilled = SIZE_MAX;  // the place of a timer that is in the spill
+constexpr std::size_t piece_bytes = 64 << 10;  // whole pages, wherever there is Linux
+constexpr std::size_t spilled = SIZE_MAX;      // the place of a timer that is in the spill
 
 }  // namespace
 
@@ -79,7 +80,7 @@ void timer_heap::clear() noexcept {
     ::munmap(entries_, capacity_ * sizeof(entry));
   }
   entries_ = nullptr;
-  size_ = capacity_ = 0;
+  size_ = capacity_ = touched_ = 0;
   spill_.clear();
   publish_locked();
 }
@@ -101,6 +102,7 @@ void timer_heap::insert_locked(timer& t) noexcept {
     return;
   }
   up_locked(size_++, {t.when_ns, &t});
+  touched_ = std::max(touched_, size_);
 }
 
 void timer_heap::take_out_locked(timer& t) noexcept {
@@ -129,6 +131,7 @@ bool timer_heap::grow_locked() noexcept {
     }
     entries_ = static_cast<entry*>(memory);
     capacity_ = capacity;
+    touched_ = size_;
   }
   errno = saved;
   return memory != MAP_FAILED;
@@ -167,12 +170,26 @@ void timer_heap::down_locked(std::size_t at, entry e) noexcept {
 void timer_heap::remove_locked(std::size_t at) noexcept {
   WEFT_ASSERT(at < size_);
   const entry last = entries_[--size_];
+  if (touched_ - size_ >= 2 * piece_bytes / sizeof(entry)) [[unlikely]]
+    give_back_locked();
   if (at == size_) return;
   if (at != 0 && last.when_ns < entries_[(at - 1) / fan_out].when_ns) {
     up_locked(at, last);
   } else {
     down_locked(at, last);
   }
+}
+
+// Gives back the last piece of the entries that have been in use. One more unused piece is kept, so
+// that a heap whose size goes up and down a little gives nothing back.
+[[gnu::noinline]] void timer_heap::give_back_locked() noexcept {
+  constexpr std::size_t piece = piece_bytes / sizeof(entry);
+  const std::size_t from = (touched_ - 1) / piece * piece;
+  const int saved = errno;
+  // Where this fails (locked memory), the pages just stay.
+  (void)::madvise(entries_ + from, (touched_ - from) * sizeof(entry), MADV_DONTNEED);
+  errno = saved;
+  touched_ = from;
 }
 
 void timer_heap::publish_locked() noexcept {

@@ -9,6 +9,11 @@
 // there is no memory for the heap to grow, timers that do not fit are kept in timer_spill.hpp,
 // which needs none.
 //
+// The heap keeps its address space when it has become small, but gives back the pages at its end, a
+// piece for each piece's worth of timers that go. So a burst of a million sleepers leaves nothing
+// behind, and no timer pays for a large piece. If the heap grows again, the kernel provides pages
+// again; that does not fail.
+//
 // Memory order:
 //   earliest_ is a relaxed hint beside the lock: a thread that arms a timer publishes it, and a
 //   machine that goes to sleep reads it after the heavy barrier of [W1].
@@ -65,11 +70,13 @@ class timer_heap {
   void down_locked(std::size_t at, entry e) noexcept;
   void remove_locked(std::size_t at) noexcept;
   void publish_locked() noexcept;
+  void give_back_locked() noexcept;
 
   base::spin_lock lock_;
   entry* entries_ = nullptr;  // guarded by lock_; a mapping of its own
   std::size_t size_ = 0;      // guarded by lock_
   std::size_t capacity_ = 0;  // guarded by lock_
+  std::size_t touched_ = 0;   // guarded by lock_; the entries behind these have no memory
   timer_spill spill_;         // guarded by lock_
   const std::size_t most_ = SIZE_MAX;
   std::atomic<std::int64_t> earliest_{base::never};

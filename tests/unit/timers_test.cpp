@@ -1,14 +1,19 @@
 // timers_test.cpp: the heap of timers that each processor has.
 #include "sched/timers.hpp"
 
+#include "base/sanitizer.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -183,5 +188,49 @@ TEST_P(timers, disarm_waits_for_a_timer_that_fires) {
 }
 
 INSTANTIATE_TEST_SUITE_P(any_memory, timers, ::testing::Values(SIZE_MAX, 256, 0));
+
+// How much of the process is in memory.
+std::size_t resident_bytes() {
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+// A burst of sleepers would cost the process its memory for good.
+TEST(timer_memory, is_given_back_when_the_heap_becomes_small) {
+  if (WEFT_TSAN) GTEST_SKIP() << "its shadow memory hides the difference";
+  constexpr std::size_t n = 300'000;
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  std::vector<timer> all(n);
+  std::vector<timer*> order;
+  for (timer& t : all) {
+    t.fire = [](timer*) noexcept {};
+    order.push_back(&t);
+  }
+  std::mt19937 random(3);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const bool fires : {false, true}) {
+    SCOPED_TRACE(fires);
+    timer_heap heap;
+    const std::size_t before = resident_bytes();
+    for (std::size_t i = 0; i < n; ++i) heap.arm(all[i], static_cast<std::int64_t>(random() % n));
+    EXPECT_GT(resident_bytes(), before + 4 * mib);
+    timer last;
+    last.fire = all[0].fire;
+    heap.arm(last, n);
+    if (fires) {
+      EXPECT_EQ(heap.run(n - 1), n);
+    } else {
+      for (timer* t : order) EXPECT_TRUE(timer_heap::disarm(*t));
+    }
+    EXPECT_LT(resident_bytes(), before + mib);
+    // It is as good as new.
+    for (std::size_t i = 0; i < n; ++i) heap.arm(all[i], static_cast<std::int64_t>(random() % n));
+    EXPECT_EQ(heap.run(n), n + 1);
+    EXPECT_EQ(heap.earliest_hint(), never);
+    heap.clear();
+  }
+}
 
 }  // namespace
