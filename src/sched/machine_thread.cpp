@@ -60,6 +60,7 @@ std::size_t thread_stack_bytes() noexcept {
   return base::sanitizer::is_watched() ? 1 << 20 : 128 << 10;
 }
 
+constexpr std::int64_t shortage_told_ns = 3'000'000'000;
 constexpr int stackless_most = 100;  // how many goroutines to try, to find one that has a stack
 
 sigset_t machine_signals;  // the signal mask of the thread that started the runtime
@@ -107,15 +108,20 @@ bool somebody_has_a_stack() noexcept {
 // have given theirs back. Leaves another goroutine to run in m->task, if there is one.
 void await_stack(machine* m, goroutine* g) noexcept {
   static constinit std::atomic<bool> told{false};
+  static constinit std::atomic<std::int64_t> told_again_ns{0};  // relaxed: one machine tells
   sched.stack_shortage.store(true, std::memory_order_relaxed);
   if (!told.exchange(true, std::memory_order_relaxed)) {
     base::warn("no memory for a goroutine's stack; goroutines wait until others have ended");
   }
   const std::int64_t now = base::now_ns();
   if (m->short_since_ns == 0) m->short_since_ns = now;
-  if (now - m->short_since_ns > 5'000'000'000) {
-    if (!somebody_has_a_stack()) base::fatal("no memory for the stack of any goroutine");
+  if (now - m->short_since_ns > shortage_told_ns) {
     m->short_since_ns = now;
+    std::int64_t last = told_again_ns.load(std::memory_order_relaxed);
+    if (now - last > shortage_told_ns && !somebody_has_a_stack() &&
+        told_again_ns.compare_exchange_strong(last, now, std::memory_order_relaxed)) {
+      base::warn("no memory for the stack of any goroutine; all wait until the program frees some");
+    }
   }
   // `g` goes to the end of the line, and so does each one picked after it that needs a stack, too.
   for (int turn = 0; g != nullptr; ++turn) {

@@ -5,6 +5,8 @@
 //   sleep    they sleep for a while and go by themselves
 //   forget   the same as gate, started by a plain thread
 //   long     those that have a stack keep it for six seconds
+//   nobody   not one has a stack until main frees memory; with a default size (WEFT_STACK) that
+//            does not fit
 //   locked   as gate, beside goroutines that are locked to their threads
 #include "scarce_address_space.hpp"
 #include "sched/scheduler.hpp"
@@ -20,6 +22,7 @@
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 namespace {
 
@@ -140,10 +143,28 @@ int body(std::string_view how) {
   return started;
 }
 
+// Main is a plain thread, so that it needs no stack of ours.
+int when_nobody_has_a_stack() {
+  weft::max_procs(2);  // starts the runtime
+  int started = 0;
+  {
+    const weft::test::scarce_address_space scarce(std::size_t{200} << 20);
+    for (; started < 10 && !shortage(); ++started) weft::go([] { ++finished; });
+    std::this_thread::sleep_for(4s);  // they say so every three seconds
+    if (finished != 0) std::puts("there was memory");
+  }
+  until([=] { return finished == started; });
+  return started;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view how = argc > 1 ? argv[1] : "gate";
+  if (how == "nobody") {
+    std::puts(when_nobody_has_a_stack() == finished ? "all ran" : "some did not run");
+    return 0;
+  }
   weft::run([] {
     weft::wait_group all;  // everything that needs memory once has it now
     for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::yield(); });

@@ -62,6 +62,18 @@ TEST(scarce_stacks, locked_goroutines_stay_on_their_threads) {
 // somebody's timer is still running.
 TEST(scarce_stacks, a_shortage_that_lasts_is_lived_through) { expect_all_ran("long", "2"); }
 
+// Nothing of weft's will give memory back then; but the program may, on another thread.
+TEST(scarce_stacks, goroutines_of_which_none_has_a_stack_wait_and_say_so) {
+  const child_result r = run_program(
+      "scarce_stacks", {.arguments = {"nobody"}, .environment = {{"WEFT_STACK", "1g"}}});
+  EXPECT_EQ(r.status, 0) << r;
+  EXPECT_TRUE(contains(r.output, "all ran")) << r;
+  if (sizeof(WEFT_EMULATOR) > 1) return;  // it does not enforce the limit
+  EXPECT_EQ(r.output, "all ran\n") << r;
+  EXPECT_LE(lines(r.errors), 3) << "not each processor by itself\n" << r;
+  EXPECT_TRUE(r.says("no memory for the stack of any goroutine")) << r;
+}
+
 struct million {
   long ran = 0;
   long at_once = 0;
