@@ -23,6 +23,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -252,11 +253,38 @@ void use_files() {
   expect(value(shared.read(text), "read a shared pipe") == 2, "a short read");
 }
 
+// A socket with a name in the file system, which goes with it.
+void talk_by_name() {
+  const std::string path = file_name + ".socket";
+  {
+    auto listener = value(weft::net::listen("unix", path), "listen");
+    listener.set_deadline(2s);
+    auto there = value(weft::net::dial("unix", path), "dial");
+    auto here = value(listener.accept(), "accept");
+    value(there.write("hello"), "write");
+    char text[16];
+    expect(value(here.read(text), "read") == 5, "a short read");
+  }
+  expect(::access(path.c_str(), F_OK) != 0, "the name is still there");
+}
+
+// All goroutines sleep, and only a thread that is none of weft's can go on: no deadlock.
+void wait_for_a_thread() {
+  const weft::chan<int> news;
+  std::jthread other([&] {
+    ::usleep(100'000);
+    news.send(1);
+  });
+  expect(news.recv() == 1, "no news");
+}
+
 void try_all(std::string_view when) {
   static const struct {
     const char* name;
     void (*part)();
-  } parts[] = {{"goroutines", start_goroutines},
+  } parts[] = {{"files", use_files},  // first: nothing is left that could still wake somebody
+               {"threads", wait_for_a_thread},
+               {"goroutines", start_goroutines},
                {"channels", pass_values},
                {"time", keep_time},
                {"hogs", share_with_hogs},
@@ -265,8 +293,8 @@ void try_all(std::string_view when) {
                {"packets", send_packets},
                {"names", look_names_up},
                {"signals", be_signalled},
-               {"files", use_files},
-               {"copies", copy_all}};
+               {"copies", copy_all},
+               {"net", talk_by_name}};
   for (const auto& p : parts) {
     try {
       p.part();

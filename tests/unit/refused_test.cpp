@@ -34,7 +34,7 @@ struct row {
 };
 
 constexpr std::string_view everything =
-    "start goroutines channels time hogs blocking net packets names signals files copies";
+    "start goroutines channels time hogs blocking net packets names signals files copies threads";
 // Not here: what the C library itself breaks without (brk, rt_sigreturn, exit), and what a program
 // cannot do its own work without (write, close).
 constexpr row rows[] = {
@@ -67,6 +67,7 @@ constexpr row rows[] = {
     {"clock_gettime", SYS_clock_gettime},
     {"clock_nanosleep", SYS_clock_nanosleep},
     {"pidfd_open", SYS_pidfd_open},
+    {"getdents64", SYS_getdents64},
     {"gettid", SYS_gettid, "signals"},
     {"getpid", SYS_getpid, "signals"},
     {"set_robust_list", SYS_set_robust_list},
@@ -103,6 +104,9 @@ constexpr row rows[] = {
     {"pwrite64", SYS_pwrite64, "files"},
     {"lseek", SYS_lseek, "copies"},
     {"ftruncate", SYS_ftruncate, "copies"},
+#ifdef SYS_unlink
+    {"unlink", SYS_unlink, "net"},  // the name of a socket stays
+#endif
     {"fsync", SYS_fsync, "files"},
     {"pipe2", SYS_pipe2, "files"},
 #ifdef SYS_poll
@@ -111,7 +115,7 @@ constexpr row rows[] = {
     {"ppoll", SYS_ppoll, "files"},
 #endif
     // What threads and memory are made of.
-    {"clone3", SYS_clone3, "start"},
+    {"clone3", SYS_clone3, "start threads"},
     {"mprotect", SYS_mprotect, "start"},
     {"mmap", SYS_mmap, everything, true},
     {"membarrier", SYS_membarrier, "", true},
