@@ -164,6 +164,21 @@ TEST(exit_waits_soak, end_every_time) {
   }
 }
 
+#if WEFT_CAN_LINK_STATICALLY
+// Then the locks of the C library are a part of the program.
+TEST(exit_waits_soak, end_every_time_in_a_static_program) {
+  for (const char* const how : {"return", "inside"}) {
+    const int times = std::string(how) == "return" ? often : test::scaled(20, 3);
+    for (const char* const what : {"run", "after"}) {
+      expect_ends("exit_waits_static", {what, how}, "", times);
+    }
+    for (const char* const what : {"group", "wait_group", "future"}) {
+      expect_ends("exit_waits_static", {what, how}, "weft: exit: gave up a wait (", times);
+    }
+  }
+}
+#endif
+
 TEST(exit_in_library_soak, ends_every_time) {
   for (const char* const how : {"printf", "malloc", "throw", "local_time"}) {
     expect_ends("exit_in_library", {how}, "exited");
