@@ -2,8 +2,9 @@
 //
 //   file_too_large limit FILE FLAGS HOW    the process may not write more to a file
 //   file_too_large disk FOLDER FLAGS HOW   a file system that is full then is mounted there first
+//   file_too_large ext4 FOLDER FLAGS HOW   the same with ext4 on a loop device, which has O_DIRECT
 //
-// HOW: write, pwrite, copy (from another file), receive (a copy from a connection). It has to fail,
+// HOW: pieces (by several writes), write, pwrite, copy (from another file), receive (a copy from a connection). It has to fail,
 // and what fitted has to be in the file as it was written; of a copy from a file the rest has to be
 // still to be read. Returns: 0, or 77 if nothing can be mounted, or what went wrong.
 #include <weft/weft.hpp>
@@ -13,10 +14,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
+#include <linux/loop.h>
 #include <sched.h>
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <system_error>
@@ -59,6 +62,44 @@ bool mount_small_disk(const char* folder) {
          ::mount("small", folder, "tmpfs", 0, "size=64k") == 0;
 }
 
+// On a loop device that goes with the mount, and that with this process. Leaves `room` bytes.
+bool mount_full_ext4(const std::string& folder) {
+  const std::string image = folder + ".image";
+  const std::string command =
+      "mkfs.ext4 -q -F -b 4096 -m 0 -O ^has_journal,^resize_inode " + image + " 8M >/dev/null 2>&1";
+  if (::geteuid() != 0 || std::system(command.c_str()) != 0) return false;
+  const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  const int backing = ::open(image.c_str(), O_RDWR | O_CLOEXEC);
+  loop_config config{};
+  config.fd = static_cast<unsigned>(backing);
+  config.info.lo_flags = LO_FLAGS_AUTOCLEAR;
+  bool is_there = false;
+  int device = -1;
+  std::string name;
+  // Another process may be faster.
+  for (int turn = 0; turn < 20 && !is_there; ++turn) {
+    name = "/dev/loop" + std::to_string(::ioctl(control, LOOP_CTL_GET_FREE));
+    device = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+    is_there = device >= 0 && ::ioctl(device, LOOP_CONFIGURE, &config) == 0;
+  }
+  is_there = is_there && ::unshare(CLONE_NEWNS) == 0 &&
+             ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+             ::mount(name.c_str(), folder.c_str(), "ext4", 0, nullptr) == 0;
+  if (device >= 0) ::close(device);
+  if (!is_there) return false;
+  // Its name is there before the rest is used up.
+  ::close(::open((folder + "/file").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  const int filler = ::open((folder + "/filler").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  off_t used = 0;
+  for (ssize_t n = 0; (n = ::write(filler, lines_data, 4096)) > 0;) used += n;
+  ::fsync(filler);
+  const bool has_room = ::ftruncate(filler, used - static_cast<off_t>(room)) == 0;
+  ::fsync(filler);
+  ::close(filler);
+  ::sync();
+  return has_room;
+}
+
 bool is_the_end(const std::error_code& e) {
   return e == std::errc::file_too_large || e == std::errc::no_space_on_device;
 }
@@ -94,7 +135,12 @@ int write_too_much(const std::string& name, int flags, std::string_view how,
   auto f = weft::os::open(name, O_RDWR | O_CREAT | flags);
   if (!f) return 4;
   std::error_code e;
-  if (how == "copy") {
+  if (how == "pieces") {
+    for (std::size_t at = 0; at < size && !e; at += room / 4) {
+      const auto n = f->write(std::as_bytes(lines.subspan(at, room / 4)));
+      if (!n) e = n.error();
+    }
+  } else if (how == "copy") {
     e = copy_from(source, *f);
   } else if (how == "receive") {
     e = receive(lines, *f);
@@ -136,6 +182,9 @@ int main(int count, char** arguments) {
   const int source = make_source(name + ".source");
   if (is_disk) {
     if (!mount_small_disk(arguments[2])) return 77;
+    name += "/file";
+  } else if (std::string_view(arguments[1]) == "ext4") {
+    if (!mount_full_ext4(name)) return 77;
     name += "/file";
   } else {
     const rlimit limit{room, room};

@@ -475,6 +475,18 @@ TEST_F(os_file, a_write_that_fills_the_disk) {
   }
 }
 
+// O_DIRECT has what is written on the disk at once, and no file system in memory has O_DIRECT.
+TEST_F(os_file, a_direct_write_that_fills_the_disk) {
+  std::filesystem::create_directory(path("disk"));
+  for (const int flags : {0, O_DIRECT, O_DIRECT | O_DSYNC, O_DIRECT | O_APPEND}) {
+    SCOPED_TRACE(flags);
+    const auto r = run_program(
+        "file_too_large", {.arguments = {"ext4", path("disk"), std::to_string(flags), "pieces"}});
+    if (r.status == 77) GTEST_SKIP() << "ext4 cannot be mounted on a loop device here";
+    EXPECT_EQ(r.status, 0) << r;
+  }
+}
+
 // Signals that cut calls short. Each of the process's threads but the first gets a thousand in a
 // second, for as long as this object lives. The first thread sleeps in weft::run, and would get all
 // the signals of a timer of the process.
