@@ -24,13 +24,15 @@
 //         before it lies down: [K3].
 //   [DL2] a plain thread's count of its sleep, and its waker's count of the wake -> the look: what
 //         they did before. seq_cst, so that all threads see these counts change in one order.
-//   [DL3] Store-then-load, seq_cst: a thread lies down, then looks whether the monitor suspects a
+//   [DL3] Store-then-load: a thread lies down, then looks whether the monitor suspects a
 //         deadlock already; the monitor clears its suspicion, then looks which threads have lain
-//         down. So a thread that lies down too late for this look makes the monitor look again.
+//         down. So a thread that lies down too late for this look makes the monitor look again. The
+//         monitor's heavy barrier keeps the order on both sides.
 #include "sched/deadlock.hpp"
 
 #include "base/clock.hpp"
 #include "base/fatal.hpp"
+#include "base/membarrier.hpp"
 #include "base/sanitizer.hpp"
 #include "base/signal.hpp"
 #include "sched/all_timers.hpp"
@@ -185,7 +187,10 @@ std::int64_t deadlock_watch::note_suspicion(std::int64_t now_ns) noexcept {
 
 void deadlock_watch::look(std::int64_t now_ns) noexcept {
   // A thread that lies down from now on tells the monitor again. Until now none had to.
-  if (noted_) sched.suspicious.store(false, std::memory_order_seq_cst);  // [DL3]
+  if (noted_) {
+    sched.suspicious.store(false, std::memory_order_seq_cst);  // [DL3]
+    base::heavy_barrier();
+  }
   noted_ = false;
   due_ns_ = base::never;
   if (!looks_deadlocked()) return;

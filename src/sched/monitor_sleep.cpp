@@ -121,6 +121,7 @@ void tell_monitor_of_timer(std::int64_t when_ns) noexcept {
 }
 
 void tell_monitor() noexcept {
+  base::light_barrier();                                                            // [DL3]
   if (sched.suspicious.load(std::memory_order_seq_cst)) return;                     // [DL3]
   if (!sched.suspicious.exchange(true, std::memory_order_seq_cst)) poke_monitor();  // [DL3]
 }
