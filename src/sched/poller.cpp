@@ -427,8 +427,8 @@ template <int most>
   for (int i = 0; i < n; ++i) on_event(events[i].data.u64, events[i].events, out);
 }
 
-// Ends the process if the number leads to another epoll instance, where a sleep would last for ever.
-// Called before each sleep; but one system call in a millisecond is enough.
+// Ends the process if the number leads to another epoll instance, where a sleep would last for
+// ever. Called before each sleep; but one system call in a millisecond is enough.
 void poller::check_instance() noexcept {
   const std::int64_t now = base::now_ns();
   if (now - last_check_ns_ < check_interval_ns) return;

@@ -4,9 +4,10 @@
 //   file_too_large disk FOLDER FLAGS HOW   a file system that is full then is mounted there first
 //   file_too_large ext4 FOLDER FLAGS HOW   the same with ext4 on a loop device, which has O_DIRECT
 //
-// HOW: pieces (by several writes), write, pwrite, copy (from another file), receive (a copy from a connection). It has to fail,
-// and what fitted has to be in the file as it was written; of a copy from a file the rest has to be
-// still to be read. Returns: 0, or 77 if nothing can be mounted, or what went wrong.
+// HOW: pieces (by several writes), write, pwrite, copy (from another file), receive (a copy from a
+// connection). It has to fail, and what fitted has to be in the file as it was written; of a copy
+// from a file the rest has to be still to be read. Returns: 0, or 77 if nothing can be mounted, or
+// what went wrong.
 #include <weft/weft.hpp>
 
 #include <algorithm>
