@@ -2,6 +2,7 @@
 // same in every runtime; each case checks its result. Usage: weft_bench CASE PROCESSORS, and for
 // servers, which are checked by their clients, weft_bench CASE PROCESSORS HOST:PORT
 #include "burn.hpp"
+#include "copies.hpp"
 #include "fairness.hpp"
 #include "locked_ping.hpp"
 #include "require.hpp"
@@ -474,7 +475,8 @@ int main(int argc, char** argv) {
         "usage: %s CASE PROCESSORS [HOST:PORT]\n"
         "cases: spawn yield pingpong pingpongctx buffered mpmc select mutex skynet fib sleep "
         "parked "
-        "idle start hogs hogs4 blocking locked readat grainN pipeN (N: 200 1000 5000 20000)\n"
+        "idle start hogs hogs4 blocking locked readat filecopy sendfile proxy grainN pipeN (N: 200 "
+        "1000 5000 20000)\n"
         "fairness: progressN fresh tickyieldN tickpairsN tickhogsN pair plea\n"
         "servers, with HOST:PORT: echo http\n",
         argv[0]);
@@ -491,7 +493,7 @@ int main(int argc, char** argv) {
   figure f{};
   bool is_printed = false;
   weft::run([&] {
-    is_printed = bench::measure_fairness(argv[1]);
+    is_printed = bench::measure_fairness(argv[1]) || bench::measure_copies(argv[1]);
     if (!is_printed) f = measure(argv[1]);
   });
   if (is_printed) return 0;
