@@ -1,14 +1,14 @@
 // condition_core.hpp: the queue under weft::condition_variable.
 //
-// A waiter queues while it holds the mutex, and unlocks the mutex only then. So a thread that
+// A waiter first queues, while it holds the mutex, and then unlocks the mutex. So a thread that
 // changes the condition under the mutex finds the waiter in the queue afterwards. notify takes
 // waiters out, oldest first. Apart from notify, only its own deadline or interruption lets a waiter
 // go on.
 //
 // A condition_variable may be destroyed when every waiter has been notified, even if not every
-// waiter has run since. A deadline that comes in between has to find out that its waiter is no
-// longer in the queue without touching the condition_variable. So the queue is guarded by a lock
-// elsewhere: one of a few in the library, chosen by address.
+// waiter has run since. If the deadline of such a waiter comes before it runs, give_up() must see
+// that the waiter has left the queue, and must not touch the condition_variable. So the lock that
+// guards the queue lies elsewhere: it is one of a few in the library, chosen by address.
 //
 // Memory order:
 //   [Q1] unlock's release -> lock's acquire: the queue.

@@ -33,7 +33,8 @@ class WEFT_API context_interruption final : public basic_interruption<seam, cont
   bool watching_ = false;
 };
 
-// Waits for the end of `c`, on behalf of a nil channel. Returns: c.err().
+// What a send or receive with a context does if the channel is nil: waits until `c` ends. Returns:
+// c.err().
 WEFT_API std::error_code wait_for_end(const context& c, wait_reason reason);
 
 // Returns: c.err().

@@ -13,11 +13,12 @@
 //
 // Invariants:
 //   I1  fire() touches the waiter's place in its queue only if it found `armed`, and only under the
-//       lock of the watched object. The waiter leaves park() only after it found `armed` still set,
-//       or after it has held that lock. So the place and the primitive exist as long as fire() may
-//       look at them.
-//   I2  give_up takes the waiter out of its queue or refuses. So the waiter is readied once: by its
-//       primitive or by the thread that fires.
+//       lock of the watched object. A waiter that has set `armed` leaves park() only after it found
+//       `armed` still set, or after it has held that lock. So the place and the primitive exist as
+//       long as fire() may look at them.
+//   I2  give_up takes the waiter out of its queue or refuses. So a waiter that parks is readied
+//       once: by its primitive or by the thread that fires. (One that gives up before it parks is
+//       not readied.)
 //
 // Memory order:
 //   [Z1] the waiter's release of `armed` -> fire()'s acquire: who_, give_up_, argument_.
@@ -53,7 +54,7 @@ class basic_interruption : public interrupter {
         Scheduler::cancel_park();
         return false;
       }
-      Scheduler::park();  // another thread took it out before, and readies it
+      Scheduler::park();  // another thread has taken the waiter out, and readies it
       return true;
     }
     Scheduler::park();

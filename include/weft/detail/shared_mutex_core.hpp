@@ -12,10 +12,11 @@
 // shared_mutex that is mostly written, or used on one processor, never pays for slots, nor for
 // their memory.
 //
-//   lock_shared, slot open     one compare-exchange in the slot
-//   lock_shared, not barred    one compare-exchange in the center
-//   lock, the word is 0        one compare-exchange
-//   otherwise                  under `busy`
+//   lock_shared or unlock_shared, slot open     one compare-exchange in the slot
+//   lock_shared or unlock_shared, not barred    one compare-exchange in the center
+//   lock, the word is 0                         one compare-exchange
+//   unlock, the word is `held`                  one compare-exchange
+//   otherwise                                   under `busy`
 //
 // Who is next. While a writer waits, new readers queue (`barred`), so readers cannot starve it: the
 // last reader that leaves hands the lock to the first writer. A writer that unlocks lets in all
@@ -40,7 +41,8 @@
 //   [X2] unlock_shared's release of a slot or the center -> the acquire of the writer that closes
 //        the slot or takes the center: what readers did.
 //   [X3] letting go of `busy` (release) -> taking it (acquire): queues and flags.
-//   [X4] making of the slots (release) -> their readers (acquire): they are initialised.
+//   [X4] making of the slots (release) -> a goroutine that looks for its slot (acquire): the slots
+//        are initialised.
 //
 // The slow paths are in src/sync/shared_mutex_slow.hpp; tests/model/shared_mutex_test.cpp explores
 // them.
@@ -69,7 +71,7 @@ class basic_shared_mutex {
     std::uint64_t word = 0;
     return lock_fast(word) || ((word & held) == 0 && try_lock_slow());
   }
-  // Returns: false if the deadline came first.
+  // Returns: false if the limit came first.
   bool lock_until(wait_limit limit) {
     std::uint64_t word = 0;
     return lock_fast(word) || lock_slow(limit);

@@ -10,7 +10,7 @@ namespace weft::detail {
 
 inline constexpr std::int64_t no_deadline = INT64_MAX;
 
-// Something that can end waits, besides the primitive that a goroutine waits for: interruption.hpp.
+// Ends a wait from outside, when the primitive has not ended it: see interruption.hpp.
 class interrupter {
  public:
   interrupter(const interrupter&) = delete;
@@ -28,7 +28,7 @@ class interrupter {
 // How long one wait may last.
 class wait_limit {
  public:
-  // Waits until the deadline; for ever if that is no_deadline.
+  // The wait lasts until the deadline, or for ever if that is no_deadline.
   constexpr explicit(false) wait_limit(std::int64_t deadline_ns) noexcept
       : deadline_ns_(deadline_ns) {}
   explicit wait_limit(interrupter& by) noexcept : by_(&by) {}

@@ -7,9 +7,9 @@
 
 namespace weft::arch {
 
-// Every register but sp and x29 (saved by hand). x18 is the platform's on other systems; on Linux
-// compilers use it like any other, and left out here it would be the only one in which a value
-// seems to live through a switch.
+// The registers that both functions below change. Each function names x0 to x2, x19 and x20 itself,
+// and saves sp and x29 by hand. x18 is in the list because compilers for Linux use it like any
+// other register. (On some other systems it is reserved for the platform.)
 #define WEFT_CLOBBER_REGISTERS                                                                     \
   "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",       \
       "x17", "x18", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x30", "cc", "memory", \
