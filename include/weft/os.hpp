@@ -7,9 +7,9 @@
 // serialised, so a write is never mixed with another; pread and pwrite run concurrently. A file
 // that was moved from, or default-constructed, is closed.
 //
-// What weft/net.hpp says of time-outs and of SIGPIPE holds here, too. There is one exception: a
-// write of a file to descriptor 1 or 2 that nobody reads ends the process, as it should end a
-// filter.
+// What weft/net.hpp says of time-outs and of SIGPIPE holds here, too. There is one exception: if a
+// file's descriptor is 1 or 2 and leads to a pipe that nobody reads any more, a write ends the
+// process, as users expect of a filter (`filter | head`).
 #pragma once
 
 #include <weft/chan.hpp>
@@ -52,8 +52,8 @@ class file {
   // where neither deadlines nor close() reach it.)
   //
   // Use adopt() for the standard streams: adopt(STDIN_FILENO) eventually closes descriptor 0;
-  // adopt(::dup(STDIN_FILENO)) closes only the copy. They may be anything: a standard stream that
-  // is a regular file or /dev/null has no deadlines.
+  // adopt(::dup(STDIN_FILENO)) closes only the copy. A standard stream is not always a terminal or
+  // a pipe: if it is a regular file or /dev/null, it has no deadlines.
   [[nodiscard]] WEFT_API static expected<file> adopt(int fd);
 
   // Reads at the file's position, and advances it. From a disk it reads all that is asked for,
@@ -140,26 +140,27 @@ template <class Path>
 // Makes a pipe. Returns: the end to read from, and the end to write to.
 [[nodiscard]] WEFT_API expected<std::pair<file, file>> pipe();
 
-// Returns: how files on a disk are read when they are not in memory, and synchronised: "io_uring"
-// or "blocking calls". io_uring is used where the kernel offers it; WEFT_DEBUG=iouring=0 switches
-// it off.
+// Returns: how weft waits for a disk, to read data that is not in memory or to synchronise a file:
+// "io_uring" or "blocking calls". io_uring is used where the kernel offers it;
+// WEFT_DEBUG=iouring=0 switches it off.
 WEFT_API std::string_view file_backend();
 
-// Copies inside the kernel, from the file's position on, until the file ends or `count` bytes have
-// been copied. Returns: the number of bytes, or an error. After an error that number is unknown;
-// but for a file on a disk from which the kernel can copy, the position stands behind what has been
-// sent.
+// Copies from the file's position on, until the file ends or `count` bytes have been copied. The
+// kernel does it where it can; otherwise the data goes through a buffer. Returns: the number of
+// bytes, or an error. After an error the number is unknown. But if the file is on a disk and the
+// kernel does the copying, its position stands behind what has been sent.
 [[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     net::conn& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // Copies from a connection to a file, until the end of the stream. After an error the position of a
-// file on a disk stands behind what has been written; data that had been read beyond it is lost.
+// file on a disk stands behind what has been written; what had been read from the connection, but
+// not written, is lost.
 [[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     file& to, net::conn& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 // Copies from file to file, from position to position. Where the file system can share data between
-// two files, it does. A file can be copied to a later place of its own, by two handles; the copy
-// then ends where the file ended when the copy began. Returns: an error of reading or writing,
-// after which the positions of both files, if they are on disks, stand behind what has been copied;
-// std::errc::invalid_argument if the copy would overwrite data that is still to be read.
+// two files, it does. With two handles, a part of a file can be copied to another place in the same
+// file; the copy then ends where the file ended when the copy began. Returns: an error of reading
+// or writing, after which the positions of both files, if they are on disks, stand behind what has
+// been copied; std::errc::invalid_argument if the parts to read and to write overlap.
 [[nodiscard]] WEFT_API expected<std::uint64_t> copy(
     file& to, file& from, std::uint64_t count = std::numeric_limits<std::uint64_t>::max());
 
@@ -177,8 +178,8 @@ WEFT_API std::string_view file_backend();
 WEFT_API void notify(chan<int> c, std::initializer_list<int> signals);
 
 // When this returns, the channel gets no more signals. A signal that no channel wants any more does
-// again what it did before notify; a signal that arrives meanwhile is either delivered or does
-// that.
+// again what it did before notify. A signal that arrives during the call either is delivered or
+// does what it did before.
 WEFT_API void stop(const chan<int>& c);
 
 // The cause of a context that a signal has cancelled; its code is errc::canceled.

@@ -1,8 +1,9 @@
 // lock.hpp: the lock of the runtime's own shared lists.
 //
-// It spins for about a microsecond, then sleeps: critical sections are a few dozen instructions,
-// but the kernel may take a holder's core away in the middle of one. A holder never waits for
-// anything but a lock of higher rank. docs/hacking.md lists the ranks.
+// It spins for about a microsecond, then sleeps. Nearly all critical sections are a few dozen
+// instructions, but the kernel may take a holder's core away in the middle of one, and a few make
+// system calls (stack/pool.hpp). A holder never waits for anything but a lock of higher rank.
+// docs/hacking.md lists the ranks.
 //
 // Memory order:
 //   [L1] unlock's release -> lock's acquire: what the previous holder wrote.

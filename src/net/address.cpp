@@ -51,7 +51,7 @@ std::optional<in_addr> as_v4(const address& a) noexcept {
   return copy_of<in_addr>(v6.sin6_addr.s6_addr + 12);
 }
 
-// Returns: the path; for a name in the abstract namespace with '@' for its leading zero.
+// Returns: the path, or a name in the abstract namespace with '@' in place of its leading zero.
 std::string path_of(const address& a) {
   const char* const path = static_cast<const char*>(a.data()) + path_begin;
   const std::size_t size = a.size() - path_begin;
@@ -87,7 +87,7 @@ expected<address> address::from_path(std::string_view path) {
   sockaddr_un native{};
   native.sun_family = AF_UNIX;
   const bool is_abstract = path.starts_with('@');
-  // The path of a file ends with a zero; the abstract name is as long as it is.
+  // There must be room for the zero that ends a path. A name in the abstract namespace has none.
   if (path.size() + (is_abstract ? 0 : 1) > sizeof native.sun_path) {
     return std::unexpected(std::make_error_code(std::errc::filename_too_long));
   }
@@ -179,7 +179,8 @@ bool address::operator==(const address& other) const noexcept {
            a.sin6_port == b.sin6_port && a.sin6_scope_id == b.sin6_scope_id;
   }
   if (is_unix() && other.is_unix()) {
-    // With or without the zero at the end of a path; names in the abstract namespace by length.
+    // A path is the same with and without the zero at its end. In names in the abstract namespace
+    // each byte counts, and so does the length.
     const bool is_path = size_ > path_begin && bytes_[path_begin] != std::byte{0};
     const bool other_is_path = other.size_ > path_begin && other.bytes_[path_begin] != std::byte{0};
     if (is_path && other_is_path) {

@@ -1,7 +1,8 @@
 // extra.cpp: what only few goroutines have; extra.hpp says what that is.
 //
 // Memory order:
-//   [G1] making of a goroutine's extras -> a report that loads `extra`: their fields.
+//   [G1] making of a goroutine's extras -> a report that loads `extra`: their fields, still empty.
+//        (set_name() fills them in before the goroutine starts.)
 #include "sched/extra.hpp"
 
 #include <cstring>

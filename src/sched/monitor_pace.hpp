@@ -22,9 +22,10 @@ class monitor_pace {
   void begin(std::int64_t now_ns) noexcept { acted_ns_ = now_ns; }
   // To be called after a look.
   void note(const watch::outcome& seen, std::int64_t now_ns) noexcept;
-  // To be called while all processors are idle. Returns: whether they were at the last look, too.
+  // To be called while all processors are idle. Returns: whether they have been idle for a while:
+  // they were at the last look, and have picked nothing since.
   bool note_idle(std::int64_t now_ns) noexcept;
-  // To be called when the processors are busy again after a long time.
+  // To be called when the monitor has woken from its deep sleep.
   void reset() noexcept;
 
   std::int64_t period_ns() const noexcept { return period_ns_; }

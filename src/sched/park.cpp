@@ -21,8 +21,8 @@
 // before the alarm is armed, while it is, or while it rings. All of that is well, because:
 //
 //   I1  A goroutine becomes runnable once for each wait: by the one that took it out of the queue.
-//       The alarm may ring, and a waker may come, before the goroutine has left its machine: that
-//       is [C1] (switch.cpp).
+//       The alarm may ring, or a waker may come, before the goroutine has left its machine. The
+//       thread that picks the goroutine then waits until it has: [C1] (switch.cpp).
 //   I2  The alarm is gone before its goroutine's stack frame is. disarm() takes the heap's lock,
 //       under which alarms ring. So after it the alarm neither rings nor will, and what it wrote
 //       (gave_up) is visible.
@@ -76,7 +76,7 @@ struct alarm : sched::timer {
   }
 };
 
-// Runs under the heap's lock on some machine.
+// Runs under the heap's lock, on some machine or in a simulation.
 void ring_alarm(sched::timer* t) noexcept {
   alarm* const a = static_cast<alarm*>(t);
   if (a->who->how == mode::stopped) return;  // the object that it waits for may be gone
@@ -292,8 +292,8 @@ void observe_slow(touch how, const void* object, const char* what) noexcept {
   if (sched::simulation* const s = sched::this_simulation()) s->observe(how, object, what);
 }
 
-// Go's rule. The holder of the lock can be running only if there is another processor and not all
-// others are idle. And to spin does not pay if this processor has something else to run meanwhile.
+// Go's rule. If there is no other processor, or all others are idle, the holder of the lock is
+// probably not running. And to spin does not pay if this processor has something else to run.
 bool spin(int turn) noexcept {
   constexpr int turns = 4;
   constexpr int pauses = 10;

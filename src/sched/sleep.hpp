@@ -1,4 +1,4 @@
-// sleep.hpp: how a machine sleeps; with its processor, when there is no work (sleep_idle).
+// sleep.hpp: how a machine sleeps: with its processor if there is no work (sleep_idle), or without.
 //
 // A processor without work passes through these stages:
 //
@@ -6,7 +6,7 @@
 //   dozing      its machine sleeps for 50 us, doubling to 2 ms, and then searches once more. No
 //               thread wakes it for ordinary work. This limits the rate of wake-ups: without it, a
 //               producer that makes work every few nanoseconds would pay for a system call each
-//               time.
+//               time. The last processor to become idle leaves this stage out.
 //   listening   nothing waited anywhere at the end of the doze: its machine sleeps until it is
 //               woken. The producer's side is work_made() (wake.hpp); idle_state.hpp has the
 //               protocol, [W1].
@@ -22,7 +22,7 @@
 // I1  A machine that sleeps in sleep_idle is woken (its parker gets a token) only by the thread
 //     that took its processor out of the idle list on its behalf. So on a timeout the machine
 //     looks, under the lock, whether the processor is still listed. If not, a token is coming, and
-//     the machine waits for it.
+//     the machine waits for it; or it has become a spare machine meanwhile, and sleeps on.
 #pragma once
 
 #include "sched/machine.hpp"
@@ -32,9 +32,9 @@
 
 namespace weft::sched {
 
-// While an object of this class lives, the machine runs nothing and looks at the state of the
-// runtime before it does. So no thread need wait for it, and the thread that ends the process sees
-// it asleep.
+// While an object of this class lives, the machine runs nothing. Before it runs anything again, it
+// looks at the state of the runtime. So no thread need wait for the machine, and the thread that
+// ends the process sees that it is asleep.
 class asleep {
  public:
   explicit asleep(machine* m) noexcept : m_(m) {

@@ -2,15 +2,15 @@
 //
 // A waiter lies on the stack of the goroutine (or thread) that waits. The primitive guards its
 // queue by a bit of its own word (take_bit), held inside the runtime only, for a few instructions.
-// Because that bit is in the word, a primitive can end its use of itself in one step, which changes
-// the state and lets go of the queue. A goroutine that the new state lets through may destroy the
-// primitive.
+// Because that bit is in the word, one step can both change the state and let go of the queue. It
+// is the last step that touches the primitive: a goroutine that the new state lets through may
+// destroy it. (condition_core.hpp says why a condition_variable guards its queue otherwise.)
 //
 // Invariants:
 //   I1  A waiter is in its queue exactly while `queued`.
 //   I2  The thread that takes a waiter out readies it, exactly once, after letting go of the queue.
-//       Until then it may use the waiter, but no longer the primitive. A waiter that gives up
-//       (wait_limit.hpp) takes itself out.
+//       Between these two steps it may use the waiter, but not the primitive. A waiter that gives
+//       up (wait_limit.hpp) takes itself out.
 #pragma once
 
 #include <weft/detail/linked_list.hpp>
@@ -25,12 +25,12 @@ namespace weft::detail {
 
 template <class Scheduler>
 struct basic_waiter {
-  list_link<basic_waiter> link;  // guarded by the queue's owner; once taken out, by the taker
+  list_link<basic_waiter> link;  // guarded like the queue; once taken out, the taker's
   typename Scheduler::waiter who{};
   void* primitive = nullptr;  // for give_up
   std::int64_t since_ns = 0;
   bool queued = false;   // I1
-  bool granted = false;  // written by the thread that takes it out: it has what it waits for
+  bool granted = false;  // set by the taker: the waiter has what it waited for
 };
 
 template <class Scheduler>
@@ -101,8 +101,8 @@ using waiter = basic_waiter<seam>;
 using wait_queue = basic_wait_queue<seam>;
 using wait_chain = basic_wait_chain<seam>;
 
-// Ends a program, in builds with WEFT_ASSERTIONS, that destroys an object for which a goroutine
-// waits.
+// Ends the program, because it has destroyed an object while a goroutine waited for it. Called only
+// in builds with WEFT_ASSERTIONS.
 WEFT_API void die_of_destruction(const char* what) noexcept;
 
 template <class Core>
@@ -113,7 +113,7 @@ class checked : public Core {
     if (this->is_waited_for()) die_of_destruction(Core::name);
   }
 };
-// A primitive's core as its owner holds it.
+// The type of the member in which a primitive's public class holds the core.
 template <class Core>
 using guarded = std::conditional_t<assertions, checked<Core>, Core>;
 
