@@ -111,10 +111,10 @@ int drain(const io::own_pipe& pipe, file_core& to, std::size_t& left) {
   return 0;
 }
 
-// How much of `count` there is to copy: all of it, unless the two are one file. That ends where it
-// ends now: else it might go on for ever, each piece behind the one before. Returns:
-// std::errc::invalid_argument if it would be copied over what is still to be read. Requires: both
-// positions' locks.
+// Returns: how much of `count` there is to copy. That is all of it, unless the two are one file. A
+// copy within one file ends where the file ends now; otherwise it might go on for ever, each piece
+// behind the one before. Returns std::errc::invalid_argument if the two ranges overlap. Requires:
+// both positions' locks.
 expected<std::uint64_t> bound_within_one(const file_core& to, const file_core& from,
                                          std::uint64_t count) {
   struct stat source{};

@@ -163,9 +163,8 @@ std::int64_t file_core::read_now(std::span<std::byte> into, std::int64_t offset)
   // Not the C library's preadv2(): it is a cancellation point, which costs two atomic operations.
   constexpr long upper_half = 0;  // of the offset, on machines of 32 bits
   const iovec piece{into.data(), into.size()};
-  const std::int64_t n = insist([&] {
-    return ::syscall(SYS_preadv2, fd_, &piece, 1L, offset, upper_half, RWF_NOWAIT);
-  });
+  const std::int64_t n = insist(
+      [&] { return ::syscall(SYS_preadv2, fd_, &piece, 1L, offset, upper_half, RWF_NOWAIT); });
   // The file system, the kernel or a sandbox does not support it.
   if (n == -EOPNOTSUPP || n == -ENOSYS || n == -EPERM) {
     tries_now_.store(false, std::memory_order_relaxed);

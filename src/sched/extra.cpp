@@ -1,30 +1,17 @@
 // extra.cpp: what only few goroutines have; extra.hpp says what that is.
 //
 // Memory order:
-//   [G1] making of a goroutine's extras -> a report that loads `extra`: their fields, still empty.
-//        (set_name() fills them in before the goroutine starts.)
+//   [G1] making of a goroutine's extras -> a report that loads `extra`: name and place.
 #include "sched/extra.hpp"
 
 #include <cstring>
 #include <memory>
 
 namespace weft::sched {
-namespace {
 
-goroutine_extra* make_extra(goroutine* g) {
-  // relaxed: only the goroutine itself or its starter writes it.
-  goroutine_extra* extra = g->extra.load(std::memory_order_relaxed);
-  if (extra == nullptr) {
-    extra = new goroutine_extra;
-    g->extra.store(extra, std::memory_order_release);  // [G1]
-  }
-  return extra;
-}
-
-}  // namespace
-
+// Requires: `g` has no extras yet, and has not started.
 void set_name(goroutine* g, std::string_view name, const std::source_location& where) {
-  goroutine_extra* const extra = make_extra(g);
+  auto extra = std::make_unique<goroutine_extra>();
   if (!name.empty()) {
     extra->name = new char[name.size() + 1];
     std::memcpy(extra->name, name.data(), name.size());
@@ -33,6 +20,7 @@ void set_name(goroutine* g, std::string_view name, const std::source_location& w
   extra->file = where.file_name();
   extra->function = where.function_name();
   extra->line = where.line();
+  g->extra.store(extra.release(), std::memory_order_release);  // [G1]
 }
 
 void destroy_extra(goroutine* g) {
@@ -59,7 +47,12 @@ void* find_local(const goroutine* g, std::uint64_t key) noexcept {
 }
 
 void add_local(goroutine* g, std::uint64_t key, void* value, void (*destroy)(void*)) {
-  goroutine_extra* const extra = make_extra(g);
+  // relaxed: only the goroutine itself writes it.
+  goroutine_extra* extra = g->extra.load(std::memory_order_relaxed);
+  if (extra == nullptr) {
+    extra = new goroutine_extra;
+    g->extra.store(extra, std::memory_order_release);  // [G1]
+  }
   extra->locals = new local_value{key, value, destroy, extra->locals};
 }
 
