@@ -121,7 +121,7 @@ class outgoing {
       std::memcpy(&word, element_, sizeof word);
       return c->send_word_until(word, done);
     } else {
-      return done->is_closed_now() ? chan_outcome::would_wait : c->send_until(element_, done);
+      return done->cannot_end() ? chan_outcome::would_wait : c->send_until(element_, done);
     }
   }
   void sent() noexcept {
@@ -183,7 +183,7 @@ class incoming {
       std::memcpy(element_, &r.word, sizeof r.word);
       return r.outcome;
     } else {
-      return done->is_closed_now() ? chan_outcome::would_wait : c->receive_until(element_, done);
+      return done->cannot_end() ? chan_outcome::would_wait : c->receive_until(element_, done);
     }
   }
 

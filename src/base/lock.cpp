@@ -1,5 +1,7 @@
 #include "base/lock.hpp"
 
+#include <time.h>
+
 namespace weft::base {
 
 void spin_lock::lock_slow() noexcept {
@@ -15,7 +17,14 @@ void spin_lock::lock_slow() noexcept {
 
 void brief_lock::lock_slow() noexcept {
   for (int turn = 0;; ++turn) {
-    turn < 100 ? pause() : yield_thread();
+    if (turn < 100) {
+      pause();
+    } else if (turn < 200) {
+      yield_thread();
+    } else {  // the holder may have a lower priority than this thread, and need its core
+      constexpr timespec nap{.tv_sec = 0, .tv_nsec = 50'000};
+      ::nanosleep(&nap, nullptr);
+    }
     // relaxed: a look before the exchange that counts.
     if (!held_.load(std::memory_order_relaxed) && try_lock()) return;
   }

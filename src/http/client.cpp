@@ -167,6 +167,12 @@ bool is_no_fault_of_ours(std::error_code e) noexcept {
          e == std::errc::timed_out;
 }
 
+// Whether all that the peer has sent can still be read after a write that failed so: our own
+// deadline has passed, or the peer takes no more, but has said where its own stream ends.
+bool leaves_stream_whole(std::error_code e) noexcept {
+  return e == make_error_code(errc::timed_out) || e == std::errc::broken_pipe;
+}
+
 // Writes a request while this object lives. Its destructor stops the writing.
 class sender {
  public:
@@ -215,10 +221,13 @@ outcome exchange(const std::shared_ptr<net::conn>& c, std::string_view head,
       result = read_answer(*c, method, options);
       result.was_too_late = !sent;
     }
-    // The write may have consumed the error that would tell the reader that the stream is broken.
-    if (!sent && sent.error() == std::errc::connection_reset &&
-        (result.ends_with_stream ||
-         (!result.answer && result.answer.error() == std::errc::connection_reset))) {
+    // The kernel tells an error of a stream once. If the write was told, the reader may have found
+    // an orderly end instead, so an answer that only the end of the stream ends may be cut off.
+    if (!sent && result.ends_with_stream && !leaves_stream_whole(sent.error())) {
+      result.answer = std::unexpected(sent.error());
+    }
+    if (!sent && !result.answer && sent.error() == std::errc::connection_reset &&
+        result.answer.error() == std::errc::connection_reset) {
       result.answer = std::unexpected(sent.error());
     }
     if (!sent) result.reusable = false;

@@ -1129,6 +1129,23 @@ TEST(context, a_tree_may_be_deep) {
 }
 
 // What a test left behind does not disturb others.
+TEST(context, of_a_bubble_cannot_end_a_wait_outside) {
+  std::optional<context> inside;
+  weft::test::bubble([&] { inside = with_cancel(context::background()).ctx; });
+  struct two {
+    long a, b;
+  };
+  const weft::chan<int> words;
+  const weft::chan<two> pairs;
+  const weft::chan<std::string> boxes;
+  EXPECT_THROW((void)words.send(*inside, 1), std::logic_error);
+  EXPECT_THROW((void)pairs.send(*inside, two{}), std::logic_error);
+  EXPECT_THROW((void)boxes.send(*inside, "1"), std::logic_error);
+  EXPECT_THROW((void)words.recv(*inside), std::logic_error);
+  EXPECT_THROW((void)pairs.recv(*inside), std::logic_error);
+  EXPECT_THROW((void)boxes.recv(*inside), std::logic_error);
+}
+
 TEST(context, a_child_made_in_a_bubble_does_not_stop_the_cancel_of_its_parent) {
   auto [parent, cancel] = with_cancel(context::background());
   std::optional<context> child;

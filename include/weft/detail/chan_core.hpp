@@ -250,6 +250,11 @@ class WEFT_API chan_core {
   bool is_closed_now() const noexcept {
     return (flags_.load(std::memory_order_acquire) & is_closed) != 0;  // [N3]
   }
+  // Returns: whether a machine cannot wait for the end of a context with this done channel, or need
+  // not.
+  bool cannot_end() const noexcept {
+    return (flags_.load(std::memory_order_acquire) & (is_closed | is_of_simulation)) != 0;  // [N3]
+  }
 
  private:
   friend class chan_select;
@@ -277,11 +282,6 @@ class WEFT_API chan_core {
   bool is_biased() const noexcept {
     return (reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) &
             ~in_simulation) != 0;
-  }
-  // Returns: whether a machine cannot wait for the end of a context with this done channel, or need
-  // not.
-  bool cannot_end() const noexcept {
-    return (flags_.load(std::memory_order_acquire) & (is_closed | is_of_simulation)) != 0;  // [N3]
   }
   bool is_simulated() const noexcept {
     return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
