@@ -8,6 +8,13 @@
 #include <cstdlib>
 #include <fstream>
 
+// AddressSanitizer ends the process if a thread that begins gets no alternate signal stack, and a
+// thread of the runtime may begin when memory is scarce already. Machines have their own.
+extern "C" [[gnu::weak, gnu::used, gnu::visibility("default")]] const char*
+__asan_default_options() {
+  return "use_sigaltstack=0";
+}
+
 namespace weft::test {
 
 // Allows `bytes` of address space more than there is now, as long as it lives: at the end of the
