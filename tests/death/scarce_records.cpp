@@ -12,6 +12,8 @@
 #include <system_error>
 #include <vector>
 
+#include <unistd.h>
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -89,8 +91,13 @@ int main(int argc, char** argv) {
   const bool again = argc > 1 && std::string_view(argv[1]) == "again";
   int missing = 0;
   weft::run([&] {
-    weft::wait_group all;  // everything that needs memory once has it now
+    // Everything that needs memory once has it afterwards, threads too: AddressSanitizer ends the
+    // process if it has no memory for one that begins.
+    weft::wait_group all;
     for (int i = 0; i < 20; ++i) all.go([] { weft::this_goroutine::sleep_for(1ms); });
+    for (int i = 0; i < 10; ++i) {
+      all.go([] { weft::blocking([] { ::usleep(20'000); }); });
+    }
     all.wait();
     for (int round = 0; round < 3 && missing == 0; ++round) {
       missing = again ? call_again() : call_many();
