@@ -7,6 +7,12 @@
 //   run(ctx, key, f)  f has a goroutine of its own, because the first passenger may give up as well
 //                     as any other; all wait, and the last one to give up abandons the flight
 //
+//     weft::single_flight<std::string, page> flights;
+//     const auto got = flights.run(ctx, url, [url](const weft::context& wanted) {
+//       return load(wanted, url);  // called once for all who ask for this url meanwhile
+//     });
+//     if (!got) return std::unexpected(got.error());  // ctx has ended; else got->first is the page
+//
 // Invariants:
 //   I1  A flight in the table has at least one passenger, and has not landed.
 //   I2  A flight that has left the table gets no more passengers.
@@ -35,20 +41,25 @@ namespace weft {
 
 // run(key, f) calls f, unless a call for the same key is under way. In that case run() waits for
 // that call, and returns or throws what the call does. Nothing is kept: the next run calls its
-// function again. Requires: copying, comparing and destroying a K does not call into weft;
-// comparing two K throws nothing.
+// function again. For errors as values use single_flight<K, expected<V>>. Requires: copying,
+// comparing and destroying a K does not call into weft; comparing two K throws nothing.
 template <class K, class V>
 class single_flight {
+  static_assert(std::is_object_v<V>, "the V of single_flight<K, V> is not void and no reference");
+
  public:
   single_flight() = default;
   single_flight(const single_flight&) = delete;
   single_flight& operator=(const single_flight&) = delete;
 
-  // Returns: the value, and whether other goroutines got it, too. Throws: what the call of f
-  // throws; std::future_error (broken_promise) if that call ended its goroutine by exit(); what
+  // f runs in this call, so it may refer to what its caller owns. Returns: the value, and whether
+  // other goroutines got it, too. Throws: what the call of f throws; std::future_error (broken_promise) if that call ended its goroutine by exit(); what
   // copying a K or a V throws; std::bad_alloc. Blocks: the goroutine.
   template <class F>
   std::pair<V, bool> run(const K& key, F&& f) {
+    static_assert(std::is_invocable_v<F&>,
+                  "f of run(key, f) takes nothing; run(ctx, key, f) gives it a context");
+    if constexpr (std::is_invocable_v<F&>) require_result<std::invoke_result_t<F&>>();
     detail::observe(detail::touch::arrive, this);
     const auto [joined, is_first] = table_->board(key);
     if (is_first) {
@@ -60,13 +71,22 @@ class single_flight {
   }
 
   // Like run(key, f), until the context ends. f is moved or copied into a goroutine of its own, so
-  // a caller that gives up takes the result from no other. f may take a context, which has the
-  // values of the first caller's. That context ends when the last caller that waited has given up:
-  // then nobody wants the result, and the next run calls its function, even if f goes on. Returns:
-  // the context's error if the context ended first. Throws: also std::system_error if no goroutine
-  // can be made.
+  // a caller that gives up takes the result from no other. f may outlive this call, its caller and
+  // the single_flight, so it has to own what it uses. f may take a context, which has the values of
+  // the first caller's. That context ends when the last caller that waited has given up: then
+  // nobody wants the result, and the next run calls its function, even if f goes on. What f throws
+  // after that is dropped. Returns: the context's error if the context ended first. Throws: what f
+  // throws before, as run(key, f); also std::system_error if no goroutine can be made.
   template <class F>
   [[nodiscard]] expected<std::pair<V, bool>> run(const context& ctx, const K& key, F&& f) {
+    using function = std::decay_t<F>;
+    static_assert(std::is_invocable_v<function&, const context&> || std::is_invocable_v<function&>,
+                  "f of run(ctx, key, f) takes nothing or a const context&");
+    if constexpr (std::is_invocable_v<function&, const context&>) {
+      require_result<std::invoke_result_t<function&, const context&>>();
+    } else if constexpr (std::is_invocable_v<function&>) {
+      require_result<std::invoke_result_t<function&>>();
+    }
     if (const std::error_code ended = ctx.err()) return std::unexpected(ended);
     detail::observe(detail::touch::arrive, this);
     const auto [joined, is_first] = table_->board(key);
@@ -75,7 +95,8 @@ class single_flight {
       return joined->landed.wait_until(detail::wait_reason::future, limit);
     });
     if (ended) {
-      if (table_->leave(key, joined)) joined->wanted->cancel();
+      // There is no context if start() has failed.
+      if (table_->leave(key, joined) && joined->wanted) joined->wanted->cancel();
       return std::unexpected(ended);
     }
     return result_of(*joined, is_first);
@@ -140,6 +161,13 @@ class single_flight {
       if (found != flights.end() && found->second == f) flights.erase(found);
     }
   };
+
+  template <class Result>
+  static constexpr void require_result() {
+    static_assert(std::is_constructible_v<V, Result>,
+                  "f must return something that converts to V; for errors as values use "
+                  "single_flight<K, expected<V>>");
+  }
 
   // Calls f and lands.
   template <class F>

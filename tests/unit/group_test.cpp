@@ -9,11 +9,35 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+namespace {
+
+// Allocations of this thread until one fails; 0: none will.
+thread_local int allocations_left = 0;
+// Called by the allocation that fails.
+thread_local const std::function<void()>* at_failure = nullptr;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left > 0 && --allocations_left == 0) {
+    (*at_failure)();
+    throw std::bad_alloc();
+  }
+  if (void* const p = std::malloc(bytes != 0 ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 namespace {
 
@@ -448,6 +472,28 @@ TEST(single_flight, a_call_with_a_context_that_ends_its_goroutine_keeps_nobody_w
                  std::future_error);
     EXPECT_EQ(flights.run(weft::context::background(), 1, [] { return 2; }).value(),
               std::pair(2, false));
+  });
+}
+
+// A key whose copying lets the second allocation after it fail: the first is that of the flight, the
+// second that of the context for its call.
+struct scarce_key {
+  scarce_key() = default;
+  scarce_key(const scarce_key&) { allocations_left = 2; }
+  bool operator<(const scarce_key&) const noexcept { return false; }
+};
+
+// Without memory there may be no context that a caller who gives up could cancel.
+TEST(single_flight, a_caller_gives_up_a_call_for_which_there_was_no_memory) {
+  bubble([] {
+    weft::single_flight<scarce_key, int> flights;
+    const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+    const std::function<void()> give_up = [stop = cancel] { stop(); };
+    at_failure = &give_up;
+    const auto got = flights.run(ctx, scarce_key(), [] { return 1; });
+    EXPECT_EQ(allocations_left, 0);
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error(), weft::errc::canceled);
   });
 }
 
