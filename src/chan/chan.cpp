@@ -224,6 +224,17 @@ template <chan_core::side as, bool one_word>
   return self.done ? chan_outcome::done : chan_outcome::closed;
 }
 
+void chan_core::note_waiter(side s, chan_waiter& w) {
+  sched::simulation* const simulation = sched::this_simulation();
+  if (simulation == nullptr || is_simulated()) return;
+  simulation->remember(&w, [this, s, &w] { (void)take_out(s, &w); });
+}
+
+void chan_core::drop_note(const chan_waiter& w) noexcept {
+  sched::simulation* const simulation = sched::this_simulation();
+  if (simulation != nullptr && !is_simulated()) simulation->forget(&w);
+}
+
 // For any caller.
 template <chan_core::side as>
 chan_outcome chan_core::perform_or_wait(void* element) {
@@ -245,7 +256,9 @@ chan_outcome chan_core::perform_or_wait(void* element) {
                                                        : wait_reason::chan_receive);
     push_locked(as, &self);
     unlock();
+    note_waiter(as, self);
     park();
+    drop_note(self);
     outcome = self.done ? chan_outcome::done : chan_outcome::closed;
   }
   observe(touch::acquire, this);
@@ -375,13 +388,15 @@ chan_outcome chan_core::perform_until(void* element, const chan_core* done) {
                                                                     : wait_reason::chan_receive));
   push_locked(as, &self);
   unlock();
+  note_waiter(as, self);
   wait_ender& ender = done->ender();
-  if (!ender.watch(self) && self.claims.claim(wait_set::timeout)) {
+  if (!ender.watch_slowly(self) && self.claims.claim(wait_set::timeout)) {
     cancel_park();
   } else {
     park();
-    ender.unwatch(self);
+    ender.unwatch_slowly(self);
   }
+  drop_note(self);
   outcome = self.done ? chan_outcome::done : chan_outcome::closed;
   if (self.was_claimed()) outcome = take_out(as, &self);
   observe(touch::acquire, this);

@@ -206,6 +206,11 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
     for (const select_case* const c : cases) enter_queue(c->at);
   }
   unlock_all(channels, n);
+  if (m == nullptr) {
+    for (select_case* const c : cases) {
+      if (c->channel != nullptr) c->channel->note_waiter(side_of(*c), c->waiter);
+    }
+  }
   if (deadline_ns != no_deadline) {
     park_until(deadline_ns, &give_up, &set);
     sched::inside again;
@@ -220,7 +225,13 @@ std::size_t chan_select::wait_in_queues(machine* m, std::span<select_case* const
   const std::uint32_t fired = set.fired.load(std::memory_order_acquire);  // [N2]
   const std::size_t taken = fired == wait_set::timeout ? none : fired - 1;
   leave_queues(cases, taken);
-  if (m != nullptr) sched::leave(m);
+  if (m != nullptr) {
+    sched::leave(m);
+  } else {
+    for (const select_case* const c : cases) {
+      if (c->channel != nullptr) c->channel->drop_note(c->waiter);
+    }
+  }
   if (taken != none) {
     select_case& c = *cases[taken];
     c.outcome = c.waiter.done ? chan_outcome::done : chan_outcome::closed;

@@ -91,6 +91,8 @@ const std::error_category& error_category() noexcept {
 
 namespace detail {
 
+struct context_function;
+
 // A node in the list of its ancestor.
 struct context_child : context_watcher {
   explicit context_child(context_core* c) noexcept : context_watcher(kind::child), core(c) {}
@@ -177,6 +179,30 @@ class context_core final : public wait_ender {
     unlink(w);
     lock_.unlock();
   }
+  bool watch_slowly(context_end& w) noexcept override {
+    const bool watches = watch(w);
+    if (watches) note_watcher(w);
+    return watches;
+  }
+  void unwatch_slowly(context_end& w) noexcept override {
+    unwatch(w);
+    drop_note(w);
+  }
+  // If the caller is a goroutine of a simulation, this node was made outside, and `w` lies on the
+  // goroutine's stack: takes `w` out should the run be abandoned. To be called once `w` is in the
+  // list, unless the caller is on a machine.
+  void note_watcher(context_watcher& w) noexcept {
+    if (sched::simulation* const s = simulation_of_caller()) {
+      retain();
+      s->remember(&w, [this_node = context_ref(this), &w] { this_node.get()->remove(w); });
+    }
+  }
+  // The same for a function, which may refer to the goroutine's stack.
+  void note_function(const std::shared_ptr<context_function>& f);
+  // To be called once `w` is in no list any more.
+  static void drop_note(const context_watcher& w) noexcept {
+    if (sched::simulation* const s = sched::this_simulation()) s->forget(&w);
+  }
   // Waits for a cancel that is firing an interruption.
   void settle() noexcept { const sched::locked_inside hold(lock_); }
 
@@ -222,6 +248,12 @@ class context_core final : public wait_ender {
   }
 
  private:
+  // Returns: the simulation that the caller is in, unless this node was made there, too.
+  sched::simulation* simulation_of_caller() const noexcept {
+    sched::simulation* const s = sched::this_simulation();
+    return s == nullptr || done_->is_simulated() ? nullptr : s;
+  }
+
   struct stopper {
     context_core* core;
     void operator()() const {
@@ -343,6 +375,24 @@ struct context_function : context_watcher {
   // The cancel that takes the function out hands this to the goroutine that calls it.
   std::shared_ptr<context_function> self;
 };
+
+// A function that is never called, and kept for ever, because what it refers to cannot be destroyed.
+void never_call(context_function& f) noexcept {
+  static constinit std::atomic<context_watcher*> never_called = nullptr;  // each is kept by `self`
+  f.next = never_called.load(std::memory_order_relaxed);  // for leak checkers; no thread reads it
+  while (!never_called.compare_exchange_weak(f.next, &f, std::memory_order_relaxed)) {
+  }
+}
+
+void context_core::note_function(const std::shared_ptr<context_function>& f) {
+  sched::simulation* const s = simulation_of_caller();
+  if (s == nullptr) return;
+  retain();
+  s->remember(f.get(), [this_node = context_ref(this), set = std::weak_ptr(f)] {
+    const std::shared_ptr<context_function> w = set.lock();
+    if (w != nullptr && this_node.get()->remove(*w)) never_call(*w);
+  });
+}
 
 void start_functions(context_watcher* list);
 // For a deadline that passed while the process exits. Functions that were set before the exit are
@@ -614,14 +664,13 @@ void start_functions(context_watcher* list) {
 }
 
 void start_functions_at_exit(context_watcher* list) {
-  static constinit context_watcher* never_called = nullptr;  // each is kept by its `self`
   while (auto* const w = static_cast<context_function*>(list)) {
     list = w->next;
     if (w->is_set_at_exit) {
       w->next = nullptr;
       start_functions(w);
     } else {
-      w->next = std::exchange(never_called, w);
+      never_call(*w);
     }
   }
 }
@@ -765,7 +814,11 @@ std::shared_ptr<void> watch_context(const context_ref& c, std::unique_ptr<timer_
     w.self = result->function;
     w.next = nullptr;
     if (core->is_timed()) w.keep = result->watched;
-    if (!core->add(w)) start_functions(&w);
+    if (core->add(w)) {
+      core->note_function(result->function);
+    } else {
+      start_functions(&w);
+    }
   }
   return result;
 }
@@ -777,6 +830,7 @@ bool unwatch_context(void* handle) {
   auto* const h = static_cast<watch*>(handle);
   if (h->watched.get() == nullptr) return !h->stopped.exchange(true, std::memory_order_relaxed);
   if (!h->watched.get()->remove(*h->function)) return false;
+  context_core::drop_note(*h->function);
   h->function->keep = context_ref();  // not the last reference: `watched` has one, too
   const std::shared_ptr<context_function> last = std::exchange(h->function->self, nullptr);
   return true;
@@ -802,7 +856,9 @@ context_interruption::context_interruption(const context& c) noexcept
       watched_(context_core::cancellable_from(c.ref().get())) {}
 
 context_interruption::~context_interruption() {
-  if (watching_) watched_->remove(*this);
+  if (!watching_) return;
+  watched_->remove(*this);
+  context_core::drop_note(*this);
 }
 
 bool context_interruption::park(void* who, bool (*give_up)(void*), void* argument) noexcept {
@@ -812,7 +868,11 @@ bool context_interruption::park(void* who, bool (*give_up)(void*), void* argumen
   }
   if (!watching_) {
     watching_ = true;
-    if (!watched_->add_inside(*this)) (void)fire();  // still idle: there is no waiter to ready
+    if (!watched_->add_inside(*this)) {
+      (void)fire();  // still idle: there is no waiter to ready
+    } else if (sched::this_machine() == nullptr) {
+      watched_->note_watcher(*this);
+    }
   }
   return basic_interruption::park(who, give_up, argument);
 }

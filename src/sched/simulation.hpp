@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace weft::sched {
 
@@ -42,6 +43,12 @@ class simulation {
   // The running goroutine is about to touch `object`, or has touched it (touch::acquire). `what`
   // names the operation for reports; may be null.
   virtual void observe(detail::touch how, const void* object, const char* what) noexcept = 0;
+
+  // `what` lies on the stack of the running goroutine, or leads to what does, and something outside
+  // of the simulation now refers to it. If the run is abandoned before forget(what), the simulation
+  // calls `undo`, on no goroutine, before it uses the stack again.
+  virtual void remember(const void* what, std::function<void()> undo) = 0;
+  virtual void forget(const void* what) noexcept = 0;
 
   // The process ends, perhaps by a signal: prints how to come to this point again.
   virtual void last_words() noexcept = 0;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <ctime>
 #include <cxxabi.h>
+#include <iterator>
 #include <mutex>
 #include <stdexcept>
 #include <unistd.h>
@@ -143,9 +144,22 @@ void engine::reset() {
   events_.clear();
 }
 
+void engine::remember(const void* what, std::function<void()> undo) {
+  references_.push_back({what, std::move(undo)});
+}
+
+void engine::forget(const void* what) noexcept {
+  const auto last = std::find_if(references_.rbegin(), references_.rend(),
+                                 [&](const reference& r) { return r.to == what; });
+  if (last != references_.rend()) references_.erase(std::next(last).base());
+}
+
 // Disposes of the goroutines of the run. A failed run has stopped some of them in the middle.
 void engine::bury(bool abandoned) {
   dead_ = nullptr;
+  for (const reference& r : std::exchange(references_, {})) {
+    if (abandoned) r.undo();
+  }
   graveyard& yard = the_graveyard();
   const std::lock_guard hold(yard.mutex);
   // The timers go first, because the stacks on which some of them lie are about to be used again.

@@ -237,6 +237,8 @@ class engine final : public sched::simulation, public state_source {
   void ready(sched::goroutine* g) noexcept override;
   void yield() noexcept override;
   void observe(weft::detail::touch how, const void* object, const char* what) noexcept override;
+  void remember(const void* what, std::function<void()> undo) override;
+  void forget(const void* what) noexcept override;
   void last_words() noexcept override;
   sched::timer_heap& timers() noexcept override { return timers_; }
   std::int64_t now_ns() noexcept override { return now_ns_; }
@@ -328,6 +330,11 @@ class engine final : public sched::simulation, public state_source {
     std::string text;
     std::string where;
   };
+  // What something outside refers to (see sched::simulation::remember()).
+  struct reference {
+    const void* to;
+    std::function<void()> undo;
+  };
   // How the events of an endless run end: from `begin` on, `events` of them repeat the `length`
   // events before `begin`.
   struct rounds {
@@ -418,6 +425,7 @@ class engine final : public sched::simulation, public state_source {
   chooser* chooser_ = nullptr;
   bool tracing_ = false;
   std::vector<std::unique_ptr<strand>> strands_;
+  std::vector<reference> references_;  // the oldest first
   // Strands that are not done or have stores that are not flushed; sorted by index.
   std::vector<strand*> alive_;
   strand* current_ = nullptr;  // the strand on whose stack the thread is; null: on the host's

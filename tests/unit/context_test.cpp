@@ -1193,4 +1193,53 @@ TEST(context, functions_of_what_nothing_can_end_go_with_it) {
   EXPECT_FALSE(stop());
 }
 
+// A run that fails is abandoned, and the next run uses its stacks. What its goroutines waited with
+// lies there, so a context from outside that still referred to it would go astray when it ends.
+TEST(context, forgets_the_goroutines_of_a_run_that_failed) {
+  const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
+  const auto fails = [&, c = ctx](auto wait) {
+    const auto r = weft::test::try_explore({.runs = 20}, [&] {
+      for (int i = 0; i < 3; ++i) weft::go([&wait, c] { wait(c); });
+      weft::test::wait();
+      weft::test::check(false, "fails");
+    });
+    EXPECT_FALSE(r.ok);
+    bubble([] {  // on the same stacks, which it overwrites
+      weft::wait_group all;
+      for (int i = 0; i < 8; ++i) {
+        all.go([] {
+          std::array<char, 4000> room;
+          room.fill(static_cast<char>(0x5a));
+          weft::test::name(room.data(), "room");
+        });
+      }
+      all.wait();
+    });
+  };
+  std::atomic<bool> called{false};
+  fails([](const weft::context& c) { (void)weft::chan<int>(0).recv(c); });
+  fails([](const weft::context& c) { (void)weft::chan<std::string>(0).send(c, "x"); });
+  fails([](const weft::context& c) { (void)weft::this_goroutine::sleep_for(c, 1h); });
+  fails([](const weft::context& c) {
+    weft::select(weft::recv(weft::chan<int>(0)), weft::recv(c.done()));
+  });
+  fails([](const weft::context& c) { (void)c.done().recv(); });
+  fails([](const weft::context& c) {
+    weft::mutex m;
+    m.lock();
+    (void)m.lock(c);
+  });
+  fails([&](const weft::context& c) { (void)weft::after_func(c, [&] { called.store(true); }); });
+  bubble([&, c = ctx] {  // a run that ends well takes nothing out that it has not put in
+    const auto undo = weft::after_func(c, [] {});
+    EXPECT_TRUE(undo());
+    (void)weft::this_goroutine::sleep_for(c, 1s);
+  });
+  std::atomic<bool> heard{false};
+  const auto undo = weft::after_func(ctx, [&] { heard.store(true); });
+  cancel();
+  EXPECT_TRUE(weft::test::eventually([&] { return heard.load(); }));
+  EXPECT_FALSE(called.load());
+}
+
 }  // namespace

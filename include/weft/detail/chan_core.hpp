@@ -167,6 +167,9 @@ class wait_ender : public chan_owner {
   virtual bool watch(context_end& w) noexcept = 0;
   // Afterwards no thread uses `w` on behalf of the owner. Inside the runtime, or on a plain thread.
   virtual void unwatch(context_end& w) noexcept = 0;
+  // Like these two, for a caller on a plain thread or in a simulation, which may abandon it.
+  virtual bool watch_slowly(context_end& w) noexcept = 0;
+  virtual void unwatch_slowly(context_end& w) noexcept = 0;
 
  protected:
   ~wait_ender() = default;
@@ -181,6 +184,10 @@ class WEFT_API chan_core {
   static chan_core* make_owned(std::size_t capacity, const chan_shape& shape, chan_owner* owner);
   // Requires: no handle is left. Called for an owned channel by its owner.
   void destroy() noexcept;
+  // Returns: whether the channel was made in a simulation.
+  bool is_simulated() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
+  }
   // Returns: whether the channel was made in a simulation and the caller is in none.
   bool is_away() const noexcept;
   // Throws: std::logic_error if is_away().
@@ -283,9 +290,6 @@ class WEFT_API chan_core {
     return (reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) &
             ~in_simulation) != 0;
   }
-  bool is_simulated() const noexcept {
-    return reinterpret_cast<std::uintptr_t>(bias_.load(std::memory_order_relaxed)) == in_simulation;
-  }
   void note_use_locked(sched::machine* m) noexcept;
   void consider_bias_locked(sched::machine* m) noexcept;
   // A machine that has the bias does not hold the lock, and must not free it for the thread that
@@ -356,6 +360,10 @@ class WEFT_API chan_core {
   chan_waiter* take_locked(side s) noexcept;
   void push_locked(side s, chan_waiter* w) noexcept;
   void remove_locked(side s, chan_waiter* w) noexcept;
+  // For a caller without a machine that waits in a queue. If it is a goroutine of a simulation, and
+  // this channel was made outside: takes `w` out should the run be abandoned before drop_note().
+  void note_waiter(side s, chan_waiter& w);
+  void drop_note(const chan_waiter& w) noexcept;
   chan_queue& queue(side s) noexcept { return s == side::senders ? senders_ : receivers_; }
   static constexpr std::uint32_t flag_of(side s) noexcept {
     return s == side::senders ? has_senders : has_receivers;
