@@ -228,10 +228,11 @@ template <class T, class U>
 // returns true if it prevented the call. As in Go, it waits for nothing: after false f may be
 // running, or may not even have begun. So f must own what it uses, or use only what lives longer.
 // (For local variables use a goroutine of a `group` that receives from done(): the destructor of
-// the group waits for it.) As in Go the undo function's result may be ignored. Dropping the undo
-// function prevents nothing; f lives as long as the undo function.
+// the group waits for it.) What the undo function returns may be ignored, as in Go. Dropping the
+// undo function prevents nothing; f lives as long as the undo function.
 template <class F>
-[[nodiscard]] auto after_func(const context& c, F&& f) {
+[[nodiscard("keep it to be able to undo, or cast it to void")]] auto after_func(const context& c,
+                                                                                F&& f) {
   return [watch = detail::watch_context(
               c.ref(), std::make_unique<detail::timer_function_of<std::decay_t<F>>>(
                            std::forward<F>(f)))] { return detail::unwatch_context(watch.get()); };
