@@ -44,7 +44,7 @@ class WEFT_API nil_channel : public std::logic_error {
 };
 
 class context;
-// A T, or the error that took its place.
+// A T, or the error that took its place: `return std::unexpected(ctx.err());`.
 template <class T>
 using expected = std::expected<T, std::error_code>;
 

@@ -33,6 +33,9 @@ class mutex {
   }
 
   // Returns: the context's error, without the lock, if the context ended first.
+  //
+  //     if (const auto ended = m.lock(ctx)) return ended;
+  //     const std::unique_lock hold(m, std::adopt_lock);
   [[nodiscard]] std::error_code lock(const context& c) {
     detail::observe(detail::touch::arrive, this, "lock");
     return detail::wait_with(c, [this](detail::wait_limit limit) {

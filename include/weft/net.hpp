@@ -14,6 +14,9 @@
 // socket or file gives SIGPIPE a handler that does nothing, unless the program has decided
 // otherwise. As a consequence, a printf to a pipe that nobody reads fails, too, instead of ending
 // the process.
+//
+// In a bubble or an exploration of weft/test.hpp a call that would have to wait for the kernel
+// returns std::errc::operation_not_supported.
 #pragma once
 
 #include <weft/context.hpp>

@@ -10,6 +10,9 @@
 // What weft/net.hpp says of time-outs and of SIGPIPE holds here, too. There is one exception: if a
 // file's descriptor is 1 or 2 and leads to a pipe that nobody reads any more, a write ends the
 // process, as users expect of a filter (`filter | head`).
+//
+// In a bubble or an exploration of weft/test.hpp a call that would have to wait for the kernel
+// returns std::errc::operation_not_supported.
 #pragma once
 
 #include <weft/chan.hpp>

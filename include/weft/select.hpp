@@ -8,7 +8,8 @@
 // Returns the index of the case taken. Among ready cases the choice is uniformly random. Handlers
 // run in the caller, after the select is over. A handler may be left out. The handler of recv may
 // take no argument. A receiver or channel c in place of a case means recv(c). A select without
-// cases blocks for ever.
+// cases blocks for ever. In a class that has a member called send or recv, write weft::send and
+// weft::recv: the member hides the function.
 #pragma once
 
 #include <weft/chan.hpp>

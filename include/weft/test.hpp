@@ -1,4 +1,7 @@
-// weft/test.hpp: tests that control time and chance. Link weft::test (pkg-config: weft_test).
+// weft/test.hpp: tests that control time and chance. Link weft::test (pkg-config: weft_test). If
+// weft::test was built where GoogleTest is, it needs GoogleTest's library also in programs that do
+// not use it. By hand: -lweft_test -lweft -lgtest -luring -lcares -lbacktrace -pthread. Which of
+// the last ones are needed depends on how weft was built: `pkg-config --libs weft_test` says it.
 //
 // bubble(f) runs f, and every goroutine started in it, on a virtual clock: when all of them wait,
 // time jumps to the next timer. A test with a timeout of an hour takes no time.
@@ -28,8 +31,17 @@
 // not depend on addresses or on clocks other than weft's. Each call of f must make its state anew.
 //
 // A run that fails is abandoned where it stands. The destructors of what its goroutines hold do not
-// run, so its memory is not given back; a SCOPED_TRACE in it stays, too. The same is true of the
-// failing runs in the search for fewer switches, which ends after 3,000 runs or five seconds.
+// run, so its memory is not given back; a SCOPED_TRACE in it stays, too. Contexts and channels from
+// outside forget the goroutines that waited with them, and functions of after_func. The same is
+// true of the failing runs in the search for fewer switches, which ends after 3,000 runs or five
+// seconds.
+//
+// Goroutines that refer to local variables of f have to end before f returns, as everywhere: use a
+// wait_group or a group. Goroutines that own what they use may end later.
+//
+// In a bubble or an exploration, calls on sockets and pipes that would have to wait for the kernel
+// return std::errc::operation_not_supported. So test the code above the connection: let channels
+// take the connection's place.
 //
 // "Something left behind" is a goroutine that still waits, a timer that is still armed, or a file
 // descriptor that is still open when f has returned and no goroutine can go on.
@@ -152,9 +164,10 @@ WEFT_API void explore(const options& o, const std::function<void()>& f);
 [[nodiscard]] WEFT_API result replay(const options& o, const std::string& seed,
                                      const std::function<void()>& f);
 
-// Fails the run, and does not return, unless `condition` holds. Throws: std::logic_error if the
-// condition does not hold outside of a bubble or an exploration.
-WEFT_API void check(bool condition, const char* text);
+// Fails the run, and does not return, unless `condition` holds. For tests without GoogleTest, whose
+// expectations fail the run as well. `text` says in the report what failed. Throws:
+// std::logic_error if the condition does not hold outside of a bubble or an exploration.
+WEFT_API void check(bool condition, const char* text = "check() failed");
 
 // A place where a goroutine may be interrupted. Does nothing outside of a bubble or an exploration.
 inline void point() noexcept {
