@@ -13,7 +13,9 @@
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the locks of those libraries. So the handler looks where it has interrupted
 // the code. In one of those libraries the handler lets the thread go on, and is called again a
-// moment later. A thread that sleeps there in a system call is left alone after a few milliseconds:
+// moment later. (Not in the vDSO, which takes no locks.) A thread that is never met anywhere else
+// within a second goes on. A thread that sleeps there in a system call is left alone after a few
+// milliseconds:
 // when the call returns, its goroutine goes on until it next enters the runtime. To stop the thread
 // with a signal then would be wrong: it may have taken a lock since that the destructors need, for
 // example the allocator's.
@@ -25,7 +27,8 @@
 // the next one, and so on; after all of them, two at a time, for longer. The timer stops these
 // threads again. Most often the exiting thread itself has the lock at that moment, so that they do
 // not. A trial that did not hang while all other threads were stopped shows that the locks are
-// free; and no thread is left to take one.
+// free; and no thread is left to take one. If some threads cannot be stopped within a second, no
+// more are stopped from then on, and the trial shows that the stopped ones hold no lock.
 //
 // The signal is SIGURG, which does nothing by default. The handler is installed only when the
 // process ends, because then the process has no more use for a handler of its own.
@@ -42,6 +45,9 @@
 //   [ST3] The end of a machine's pause -> the exiting thread: that the machine is awake. Without it
 //         the exiting thread might see the pause ended and the machine still asleep, and take it
 //         for harmless.
+//   [ST4] Store-then-load, seq_cst: a machine says that it is held, then looks whether threads are
+//         stopped no more; the exiting thread says so, then makes a trial. So a machine is held
+//         before that trial, or goes on.
 #include "sched/stop.hpp"
 
 #include "base/backtrace.hpp"
@@ -89,6 +95,8 @@ constexpr std::int64_t trials_ns = 10'000'000'000;
 
 const machine* exiting_machine = nullptr;  // null if a plain thread exits
 
+std::atomic<bool> stops_no_more{false};  // [ST4]
+
 // Used by the exiting thread, which makes a trial, and by its handler, which interrupts the trial.
 std::atomic<std::uint32_t> trial_steps{0};  // how far it has got
 std::uint32_t seen_steps = 0;               // trial_steps at the last tick
@@ -114,7 +122,7 @@ bool is_untouchable(std::string_view path) noexcept {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const std::string_view prefix :
        {"libc.so", "libc-", "ld-", "ld.so", "libpthread", "libstdc++", "libc++", "libgcc_s",
-        "libasan", "libtsan", "libubsan", "liblsan", "linux-vdso"}) {
+        "libasan", "libtsan", "libubsan", "liblsan"}) {
     if (name.starts_with(prefix)) return true;
   }
   return name.find("malloc") != name.npos;
@@ -158,7 +166,9 @@ void on_stop(int, siginfo_t* info, void* ucontext) {
                          std::memory_order_relaxed);
     return;
   }
-  m->is_held.store(1, std::memory_order_seq_cst);            // [ST2]
+  m->is_held.store(1, std::memory_order_seq_cst);  // [ST2] [ST4]
+  if (stops_no_more.load(std::memory_order_seq_cst))
+    m->is_held.store(0, std::memory_order_seq_cst);          // [ST4]
   while (m->is_held.load(std::memory_order_seq_cst) != 0) {  // [ST2]
     base::futex_wait(m->is_held, 1);
   }
@@ -222,9 +232,8 @@ void let_next_go() noexcept {
   }
 }
 
-// Runs in the timer's handler, on the exiting thread, during a trial. (A thread that has lost its
-// core makes no progress either, but then the tick comes late, too.)
-void on_tick() noexcept {
+// A part of on_tick().
+void see_to_trial() noexcept {
   const std::uint32_t steps = trial_steps.load(std::memory_order_relaxed);
   const bool gets_on = std::exchange(seen_steps, steps) != steps;
   if (!gets_on) has_hung = true;
@@ -234,7 +243,8 @@ void on_tick() noexcept {
   }
   turn.left = 0;
   // The next threads go on only when those before have stopped again: more would get in the way.
-  if (!signal_rest() || gets_on) return;
+  if (!stops_no_more.load(std::memory_order_relaxed) && !signal_rest()) return;
+  if (gets_on) return;
   let_next_go();
   turn.left = turn.ticks;
 }
@@ -280,9 +290,12 @@ class trial_timer {
     event.sigev_value.sival_ptr = &trial_steps;
     event._sigev_un._tid = ::gettid();
     has_timer_ = ::syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &id_) == 0;
-    if (!has_timer_) return;
-    const itimerspec times{{0, tick_ns}, {0, tick_ns}};
-    ::syscall(SYS_timer_settime, id_, 0, &times, nullptr);
+    if (has_timer_) arm();
+  }
+  // Arms the timer for one tick.
+  static void arm() noexcept {
+    const itimerspec once{{0, 0}, {0, tick_ns}};
+    ::syscall(SYS_timer_settime, id_, 0, &once, nullptr);
   }
   trial_timer(const trial_timer&) = delete;
   trial_timer& operator=(const trial_timer&) = delete;
@@ -293,11 +306,20 @@ class trial_timer {
   explicit operator bool() const noexcept { return has_timer_; }
 
  private:
-  int id_ = 0;
+  static inline constinit int id_ = 0;
   bool has_timer_ = false;
   sigset_t signals_;
   sigset_t before_;
 };
+
+// Runs in the timer's handler, on the exiting thread, during a trial. (A thread that has lost its
+// core makes no progress either, but then the tick comes late, too.) With hundreds of threads it
+// may take longer than a tick; so the next tick begins when this one is over, and the trial gets on
+// in between.
+void on_tick() noexcept {
+  see_to_trial();
+  trial_timer::arm();
+}
 
 int note_nothing(dl_phdr_info*, std::size_t, void*) { return 1; }
 void do_nothing() noexcept {}
@@ -341,17 +363,21 @@ void try_locks() noexcept {
 }
 
 // Makes trials until one shows that the stopped threads hold no lock which the exiting thread
-// needs, or until `until_ns`.
-void make_trials(std::int64_t until_ns) noexcept {
+// needs, or until `until_ns`. Until `stopping_until_ns` it also stops threads that are not stopped
+// yet.
+void make_trials(std::int64_t stopping_until_ns, std::int64_t until_ns) noexcept {
   const trial_timer timer;
   if (!timer) return;  // a sandbox may forbid timers; without one a trial might hang for ever
-  for (bool done = false; !done && base::now_ns() < until_ns;) {
+  std::int64_t now = base::now_ns();
+  for (bool done = false; !done && now < until_ns; now = base::now_ns()) {
+    const bool is_enough = now >= stopping_until_ns;
+    if (is_enough) stops_no_more.store(true, std::memory_order_seq_cst);  // [ST4]
     has_hung = false;
     turn.width = 1;
     count_step();
     // The handler uses `has_hung` and `turn`, too.
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    done = signal_rest();
+    done = is_enough || signal_rest();
     try_locks();
     std::atomic_signal_fence(std::memory_order_seq_cst);
     done = done && !has_hung;
@@ -410,8 +436,9 @@ void stop_machines(int status) noexcept {
   stop_all(end);
   leave_poller(end);
   stop_all(end);
-  make_trials(end + trials_ns);
-  stop_all(base::now_ns() + last_ns);
+  make_trials(end, end + trials_ns);
+  // relaxed: only this thread changes it.
+  if (!stops_no_more.load(std::memory_order_relaxed)) stop_all(base::now_ns() + last_ns);
   begin_exit(self, status);
 }
 
