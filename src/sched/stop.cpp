@@ -14,11 +14,10 @@
 // the destructors needs the locks of those libraries. So the handler looks where it has interrupted
 // the code. In one of those libraries the handler lets the thread go on, and is called again a
 // moment later. (Not in the vDSO, which takes no locks.) A thread that is never met anywhere else
-// within a second goes on. A thread that sleeps there in a system call is left alone after a few
-// milliseconds:
-// when the call returns, its goroutine goes on until it next enters the runtime. To stop the thread
-// with a signal then would be wrong: it may have taken a lock since that the destructors need, for
-// example the allocator's.
+// within three seconds goes on. A thread that sleeps there in a system call is left alone after a
+// few milliseconds: when the call returns, its goroutine goes on until it next enters the runtime.
+// To stop the thread with a signal then would be wrong: it may have taken a lock since that the
+// destructors need, for example the allocator's.
 //
 // Not every such lock is in a library: an allocator may be linked into the program, and so may all
 // of libc. Therefore, when every machine has stopped, the exiting thread makes a trial: it
@@ -27,8 +26,8 @@
 // the next one, and so on; after all of them, two at a time, for longer. The timer stops these
 // threads again. Most often the exiting thread itself has the lock at that moment, so that they do
 // not. A trial that did not hang while all other threads were stopped shows that the locks are
-// free; and no thread is left to take one. If some threads cannot be stopped within a second, no
-// more are stopped from then on, and the trial shows that the stopped ones hold no lock.
+// free; and no thread is left to take one. If some threads cannot be stopped within three seconds,
+// no more are stopped from then on, and the trial shows that the stopped ones hold no lock.
 //
 // The signal is SIGURG, which does nothing by default. The handler is installed only when the
 // process ends, because then the process has no more use for a handler of its own.
@@ -84,7 +83,8 @@ scheduler& sched = the_scheduler;
 
 constexpr int stop_signal = SIGURG;
 constexpr std::int64_t stopping_ns = 1'000'000'000;
-constexpr std::uint32_t same_place_max = 100;  // rounds
+constexpr std::int64_t stopping_more_ns = 2'000'000'000;  // beside trials
+constexpr std::uint32_t same_place_max = 100;             // rounds
 constexpr std::int64_t pause_ns = 50'000;
 constexpr std::int64_t tick_ns = 150'000;  // a trial without progress from tick to tick hangs
 constexpr std::uint32_t ticks_max = 64;
@@ -436,7 +436,7 @@ void stop_machines(int status) noexcept {
   stop_all(end);
   leave_poller(end);
   stop_all(end);
-  make_trials(end, end + trials_ns);
+  make_trials(end + stopping_more_ns, end + trials_ns);
   // relaxed: only this thread changes it.
   if (!stops_no_more.load(std::memory_order_relaxed)) stop_all(base::now_ns() + last_ns);
   begin_exit(self, status);
