@@ -61,6 +61,7 @@
 #include "sched/scheduler.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <csignal>
 #include <cstdint>
@@ -294,19 +295,21 @@ class trial_timer {
   }
   // Arms the timer for one tick.
   static void arm() noexcept {
+    if (id_ == no_timer) return;  // the signal came late
     const itimerspec once{{0, 0}, {0, tick_ns}};
     ::syscall(SYS_timer_settime, id_, 0, &once, nullptr);
   }
   trial_timer(const trial_timer&) = delete;
   trial_timer& operator=(const trial_timer&) = delete;
   ~trial_timer() {
-    if (has_timer_) ::syscall(SYS_timer_delete, id_);
+    if (has_timer_) ::syscall(SYS_timer_delete, std::exchange(id_, no_timer));
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   explicit operator bool() const noexcept { return has_timer_; }
 
  private:
-  static inline constinit int id_ = 0;
+  static constexpr int no_timer = -1;
+  static inline constinit int id_ = no_timer;
   bool has_timer_ = false;
   sigset_t signals_;
   sigset_t before_;
@@ -317,8 +320,10 @@ class trial_timer {
 // may take longer than a tick; so the next tick begins when this one is over, and the trial gets on
 // in between.
 void on_tick() noexcept {
+  const int saved = errno;
   see_to_trial();
   trial_timer::arm();
+  errno = saved;
 }
 
 int note_nothing(dl_phdr_info*, std::size_t, void*) { return 1; }
