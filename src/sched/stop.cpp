@@ -13,7 +13,7 @@
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the locks of those libraries. So the handler looks where it has interrupted
 // the code. In one of those libraries the handler lets the thread go on, and is called again a
-// moment later. (Not in the vDSO, which takes no locks.) A thread that is never met anywhere else
+// moment later. (The vDSO takes no lock, but an allocator may call it under one.) A thread that is never met anywhere else
 // within three seconds goes on. A thread that sleeps there in a system call is left alone after a
 // few milliseconds: when the call returns, its goroutine goes on until it next enters the runtime.
 // To stop the thread with a signal then would be wrong: it may have taken a lock since that the
@@ -123,7 +123,7 @@ bool is_untouchable(std::string_view path) noexcept {
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const std::string_view prefix :
        {"libc.so", "libc-", "ld-", "ld.so", "libpthread", "libstdc++", "libc++", "libgcc_s",
-        "libasan", "libtsan", "libubsan", "liblsan"}) {
+        "libasan", "libtsan", "libubsan", "liblsan", "linux-vdso"}) {
     if (name.starts_with(prefix)) return true;
   }
   return name.find("malloc") != name.npos;
