@@ -7,7 +7,7 @@
 namespace weft::base {
 namespace {
 
-// A signal that belongs to the C library: no program has its files send that one.
+// A signal that belongs to the C library: no program has its files send it.
 constexpr int mark = 33;
 
 // relaxed: set before the descriptor that could not be marked is used.

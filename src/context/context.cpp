@@ -25,7 +25,7 @@
 // whose stack is large enough. If a user registers a callback after cancel has registered its own,
 // the user's runs before the nodes are closed. If it calls cancel() again, of this node or of any
 // other, or makes a child, it must not wait for the cancel that runs it, nor for another cancel
-// that waits for that one. So a goroutine knows the cancels whose tokens it is stopping, innermost
+// that waits for the one that runs it. So a goroutine knows the cancels whose tokens it is stopping, innermost
 // first, and before it waits for any cancel it closes the nodes of these (I3).
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its

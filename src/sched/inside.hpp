@@ -27,7 +27,7 @@ class inside {
   machine* m_;  // null on a plain thread
 };
 
-// Holds a lock inside the runtime, where nobody is paused with it.
+// Holds a lock inside the runtime, where the monitor does not pause the holder.
 template <class Lock>
 class locked_inside {
  public:

@@ -13,7 +13,7 @@
 //
 // The life of a goroutine
 //   go.cpp             start
-//   enter.hpp          entering the runtime and leaving it; inside.hpp: the same for primitives
+//   enter.hpp          entering the runtime and leaving it; inside.hpp: for primitives
 //   switch.hpp         from one goroutine to the next; switch.cpp: begin, wait, end
 //   park.cpp           waiting in a primitive; fast_park.hpp: the same, inlined
 //   this_goroutine.cpp yield, exit, lock_thread; clock.cpp: now, sleep

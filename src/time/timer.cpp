@@ -175,7 +175,7 @@ class timer_core final : public sched::timer, public chan_owner {
   // ---- When there is no memory for a goroutine ----
 
   void keep_uncalled() noexcept {
-    if (is_uncalled_.exchange(true, std::memory_order_relaxed)) return;  // nobody follows the links
+    if (is_uncalled_.exchange(true, std::memory_order_relaxed)) return;  // the list is never read
     next_uncalled_ = uncalled_.exchange(this, std::memory_order_relaxed);
   }
   void push_overdue() noexcept {

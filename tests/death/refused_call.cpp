@@ -282,7 +282,7 @@ void try_all(std::string_view when) {
   static const struct {
     const char* name;
     void (*part)();
-  } parts[] = {{"files", use_files},  // first: nothing is left that could still wake somebody
+  } parts[] = {{"files", use_files},  // first: no goroutine is left that anything could wake
                {"threads", wait_for_a_thread},
                {"goroutines", start_goroutines},
                {"channels", pass_values},

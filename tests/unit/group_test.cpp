@@ -398,8 +398,8 @@ TEST(single_flight, a_context_also_ends_the_wait_for_a_call_without_one) {
   });
 }
 
-// A result that nobody waits for any more must not be worked on for ever, nor be given to those who
-// ask later; and the call may outlive the object that it was started with.
+// When all callers have given up, the context of the call ends, and its result is not given to later
+// callers. The call may outlive the single_flight.
 TEST(single_flight, the_last_one_to_give_up_ends_the_context_of_the_call) {
   bubble([] {
     const weft::context_key<int> number{"number"};

@@ -215,7 +215,7 @@ figure pingpong() {
   return {watch.ns_per(n)};
 }
 
-// pingpong in which each operation could be ended by a context, which nobody cancels.
+// pingpong in which a context could end each operation, but is never cancelled.
 figure pingpongctx() {
   constexpr int n = 1'000'000;
   const auto [ctx, cancel] = weft::with_cancel(weft::context::background());
