@@ -25,8 +25,8 @@
 // whose stack is large enough. If a user registers a callback after cancel has registered its own,
 // the user's runs before the nodes are closed. If it calls cancel() again, of this node or of any
 // other, or makes a child, it must not wait for the cancel that runs it, nor for another cancel
-// that waits for the one that runs it. So a goroutine knows the cancels whose tokens it is stopping, innermost
-// first, and before it waits for any cancel it closes the nodes of these (I3).
+// that waits for the one that runs it. So a goroutine knows the cancels whose tokens it is stopping,
+// innermost first, and before it waits for any cancel it closes the nodes of these (I3).
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its
 // ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
