@@ -18,6 +18,7 @@ names   Every type and function of namespace weft that a header in include/weft/
 paths   Every file or folder that README.md, CONTRIBUTING.md, ARCHITECTURE.md or a page in docs/ names
         with a slash exists. In a row of a table, names may begin at the folders of its first cell.
 length  No function in src/ or include/ has more than 70 lines.
+columns No line of C++ has more than 100 columns: clang-format leaves comments as they are written.
 """
 
 import pathlib
@@ -256,7 +257,17 @@ def check_length(root):
                 yield f"{where}:{begins}: a function of {lines} lines; {LINES_MAX} is the limit"
 
 
-CHECKS = (check_orders, check_tags, check_heads, check_lists, check_names, check_paths, check_length)
+COLUMNS_MAX = 100
+
+
+def check_columns(root):
+    for where, text in files_below(root, "src", "include", "tests", "bench", "examples"):
+        for number, line in enumerate(text.splitlines(), start=1):
+            if len(line) > COLUMNS_MAX:
+                yield f"{where}:{number}: a line of {len(line)} columns; {COLUMNS_MAX} is the limit"
+
+
+CHECKS = (check_orders, check_tags, check_heads, check_lists, check_names, check_paths, check_length, check_columns)
 
 
 def check(root):

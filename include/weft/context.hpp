@@ -289,8 +289,8 @@ template <class T>
   return do_recv_slow(c);
 }
 
-// The slow halves find out what the matter was. If it was nothing (or T travels in a box), they wait
-// until the operation is done or the context ends.
+// The slow halves find out what the matter was. If it was nothing (or T travels in a box), they
+// wait until the operation is done or the context ends.
 template <class T>
 template <class U>
 [[gnu::noinline]] std::error_code detail::chan_handle<T>::do_send_slow(const context& c,

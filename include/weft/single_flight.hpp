@@ -53,8 +53,9 @@ class single_flight {
   single_flight& operator=(const single_flight&) = delete;
 
   // f runs in this call, so it may refer to what its caller owns. Returns: the value, and whether
-  // other goroutines got it, too. Throws: what the call of f throws; std::future_error (broken_promise) if that call ended its goroutine by exit(); what
-  // copying a K or a V throws; std::bad_alloc. Blocks: the goroutine.
+  // other goroutines got it, too. Throws: what the call of f throws; std::future_error
+  // (broken_promise) if that call ended its goroutine by exit(); what copying a K or a V throws;
+  // std::bad_alloc. Blocks: the goroutine.
   template <class F>
   std::pair<V, bool> run(const K& key, F&& f) {
     static_assert(std::is_invocable_v<F&>,
@@ -73,8 +74,8 @@ class single_flight {
   // Like run(key, f), until the context ends. f is moved or copied into a goroutine of its own, so
   // a caller that gives up takes the result from no other. f may outlive this call, its caller and
   // the single_flight, so it has to own what it uses. f may take a context, which has the values of
-  // the first caller's. That context ends when the last caller that waited has given up: then
-  // nobody wants the result, and the next run calls its function, even if f goes on. What f throws
+  // the first caller's. That context ends when the last caller that waited has given up. The
+  // next run then calls its function, even if f goes on. What f throws
   // after that is dropped. Returns: the context's error if the context ended first. Throws: what f
   // throws before, as run(key, f); also std::system_error if no goroutine can be made.
   template <class F>

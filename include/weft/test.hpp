@@ -53,10 +53,11 @@
 //
 // Objects that are made in a bubble or an exploration can be used only there. Outside of it,
 // operations on a channel (also that of a timer or context) and reset() of a timer throw
-// std::logic_error. So does reset() in there of a timer that was made outside. If a lock from outside wakes a goroutine of the bubble, the process ends with a
-// message that says so. Deadlines of a context that was made outside are in real time. The race
-// detector learns nothing from a std::stop_token: accesses that follow stop_requested() have to be
-// ordered by other means. GoogleTest's death tests need death_test_style "threadsafe".
+// std::logic_error. So does reset() in there of a timer that was made outside. If a lock from
+// outside wakes a goroutine of the bubble, the process ends with a message that says so. Deadlines
+// of a context that was made outside are in real time. The race detector learns nothing from a
+// std::stop_token: accesses that follow stop_requested() have to be ordered by other means.
+// GoogleTest's death tests need death_test_style "threadsafe".
 #pragma once
 
 #include <weft/detail/config.hpp>

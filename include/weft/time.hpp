@@ -103,8 +103,8 @@ std::int64_t period_ns(std::chrono::duration<Rep, Period> d) {
 // Dropping a handle stops nothing that the program could notice: a timer ends when the last handle
 // on it and on its channel is gone.
 //
-// The constructors of timer and ticker, after() and after_func() throw std::system_error if they are
-// the program's first use of weft and no thread can be made.
+// The constructors of timer and ticker, after() and after_func() throw std::system_error if they
+// are the program's first use of weft and no thread can be made.
 class timer {
  public:
   // Makes a timer that delivers the time on c() after `d`.

@@ -54,8 +54,8 @@ class spin_lock {
 };
 
 // A lock for an object of which there are many, each used by few threads and held for a few
-// instructions. A thread that waits spins, then yields its core, then naps. So unlock() need not look
-// whether a thread sleeps.
+// instructions. A thread that waits spins, then yields its core, then naps. So unlock() need not
+// look whether a thread sleeps.
 class brief_lock {
  public:
   brief_lock() = default;

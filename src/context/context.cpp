@@ -25,8 +25,8 @@
 // whose stack is large enough. If a user registers a callback after cancel has registered its own,
 // the user's runs before the nodes are closed. If it calls cancel() again, of this node or of any
 // other, or makes a child, it must not wait for the cancel that runs it, nor for another cancel
-// that waits for the one that runs it. So a goroutine knows the cancels whose tokens it is stopping,
-// innermost first, and before it waits for any cancel it closes the nodes of these (I3).
+// that waits for the one that runs it. So a goroutine knows the cancels whose tokens it is
+// stopping, innermost first, and before it waits for any cancel it closes the nodes of these (I3).
 //
 // A node is kept by handles, by children, and by handles on its done(). If the node or one of its
 // ancestors has a deadline, it is also kept by functions that are to be called at its end; and by
@@ -49,8 +49,8 @@
 // Locks: a node's lock_ is a spin lock, held inside the runtime for a few instructions. A thread
 // holds one of them at a time, except in is_heard_at_exit(), which tries the locks of children
 // while it holds their parent's. Under lock_ a cancel ends the waits of goroutines: it fires an
-// interruption (weft/detail/interruption.hpp), which takes the lock of a primitive; or it claims the
-// wait_set of a wait for a channel (weft/detail/chan_core.hpp).
+// interruption (weft/detail/interruption.hpp), which takes the lock of a primitive; or it claims
+// the wait_set of a wait for a channel (weft/detail/chan_core.hpp).
 #include <weft/context.hpp>
 
 #include "base/check.hpp"
@@ -376,7 +376,8 @@ struct context_function : context_watcher {
   std::shared_ptr<context_function> self;
 };
 
-// A function that is never called, and kept for ever, because what it refers to cannot be destroyed.
+// A function that is never called, and kept for ever, because what it refers to cannot be
+// destroyed.
 void never_call(context_function& f) noexcept {
   static constinit std::atomic<context_watcher*> never_called = nullptr;  // each is kept by `self`
   f.next = never_called.load(std::memory_order_relaxed);  // for leak checkers; no thread reads it

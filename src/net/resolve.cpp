@@ -2,8 +2,8 @@
 // other name is looked up. Callers that ask for one name at the same time share one look-up, which
 // is a call of a single_flight.
 //
-// A look-up runs in a goroutine of its own, so it does not depend on any caller. When the context of
-// a caller ends, that caller gives up, and the others still get the answer. When the last caller
+// A look-up runs in a goroutine of its own, so it does not depend on any caller. When the context
+// of a caller ends, that caller gives up, and the others still get the answer. When the last caller
 // gives up, the look-up is abandoned.
 //
 // Answers are not kept. The name server keeps them, because it knows for how long they are true.

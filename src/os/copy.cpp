@@ -83,9 +83,9 @@ expected<std::uint64_t> copy_by_buffer(To& to, From& from, std::uint64_t count,
   return done;
 }
 
-// Moves some of the socket's data into the pipe, which is empty. A splice does not pass urgent data:
-// it says EAGAIN there, and 0 once the stream has ended, although more follows; a read passes it.
-// Not inlined: see io::last_errno().
+// Moves some of the socket's data into the pipe, which is empty. A splice does not pass urgent
+// data: it says EAGAIN there, and 0 once the stream has ended, although more follows; a read passes
+// it. Not inlined: see io::last_errno().
 [[gnu::noinline]] ssize_t fill(const io::own_pipe& pipe, int socket, std::size_t most) noexcept {
   const ssize_t n =
       ::splice(socket, nullptr, pipe.writer(), nullptr, most, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);

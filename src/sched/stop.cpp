@@ -13,11 +13,11 @@
 // A thread must not be stopped in the middle of malloc, stdio or the loader: the thread that runs
 // the destructors needs the locks of those libraries. So the handler looks where it has interrupted
 // the code. In one of those libraries the handler lets the thread go on, and is called again a
-// moment later. (The vDSO takes no lock, but an allocator may call it under one.) A thread that is never met anywhere else
-// within three seconds goes on. A thread that sleeps there in a system call is left alone after a
-// few milliseconds: when the call returns, its goroutine goes on until it next enters the runtime.
-// To stop the thread with a signal then would be wrong: it may have taken a lock since that the
-// destructors need, for example the allocator's.
+// moment later. (The vDSO takes no lock, but an allocator may call it under one.) A thread that is
+// never met anywhere else within three seconds goes on. A thread that sleeps there in a system call
+// is left alone after a few milliseconds: when the call returns, its goroutine goes on until it
+// next enters the runtime. To stop the thread with a signal then would be wrong: it may have taken
+// a lock since that the destructors need, for example the allocator's.
 //
 // Not every such lock is in a library: an allocator may be linked into the program, and so may all
 // of libc. Therefore, when every machine has stopped, the exiting thread makes a trial: it

@@ -567,8 +567,8 @@ TEST(exit_runs, what_comes_after_a_wait_was_given_up_does_not_end_the_next_one) 
   EXPECT_EQ(r.status, 7) << r;
   EXPECT_EQ(r.output, "got 2\n") << r;
 }
-// A goroutine that was stopped is still in the context's list and in the queue of what it waits for,
-// when these are destroyed or cancelled.
+// A goroutine that was stopped is still in the context's list and in the queue of what it waits
+// for, when these are destroyed or cancelled.
 TEST(exit_runs, contexts_outlive_the_goroutines_that_wait_with_them) {
   const child_result dropped = run_program("exit_contexts", {.arguments = {"dropped"}});
   EXPECT_EQ(dropped.status, 7) << dropped;

@@ -377,8 +377,8 @@ TEST(single_flight, a_context_ends_the_wait_of_its_caller_only) {
   });
 }
 
-// A call that runs in its caller's goroutine cannot be abandoned: a goroutine that waits for it with
-// a context gives up alone.
+// A call that runs in its caller's goroutine cannot be abandoned: a goroutine that waits for it
+// with a context gives up alone.
 TEST(single_flight, a_context_also_ends_the_wait_for_a_call_without_one) {
   bubble([] {
     weft::single_flight<int, int> flights;
@@ -398,8 +398,8 @@ TEST(single_flight, a_context_also_ends_the_wait_for_a_call_without_one) {
   });
 }
 
-// When all callers have given up, the context of the call ends, and its result is not given to later
-// callers. The call may outlive the single_flight.
+// When all callers have given up, the context of the call ends, and its result is not given to
+// later callers. The call may outlive the single_flight.
 TEST(single_flight, the_last_one_to_give_up_ends_the_context_of_the_call) {
   bubble([] {
     const weft::context_key<int> number{"number"};
@@ -475,8 +475,8 @@ TEST(single_flight, a_call_with_a_context_that_ends_its_goroutine_keeps_nobody_w
   });
 }
 
-// A key whose copying lets the second allocation after it fail: the first is that of the flight, the
-// second that of the context for its call.
+// A key whose copying lets the second allocation after it fail: the first is that of the flight,
+// the second that of the context for its call.
 struct scarce_key {
   scarce_key() = default;
   scarce_key(const scarce_key&) { allocations_left = 2; }

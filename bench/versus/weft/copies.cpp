@@ -1,5 +1,5 @@
-// copies.cpp: data that the kernel may move by itself, 512 MiB in each case: from file to file, from
-// a file to a connection, from one connection to another.
+// copies.cpp: data that the kernel may move by itself, 512 MiB in each case: from file to file,
+// from a file to a connection, from one connection to another.
 #include "copies.hpp"
 
 #include "burn.hpp"

@@ -5,7 +5,8 @@
 
 namespace bench {
 
-// Runs that case, checks its result and prints its figures. Returns: false if there is no such case.
+// Runs that case, checks its result and prints its figures. Returns: false if there is no such
+// case.
 bool measure_copies(std::string_view name);
 
 }  // namespace bench
